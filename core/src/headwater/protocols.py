@@ -1,0 +1,147 @@
+"""What plugins offer beside the hooks: plain typed methods, and declared capabilities.
+
+A plugin is one attrs class. Its fields are the keys of its table in the run file, its class
+attributes declare what it can do, and nothing heavy happens before `load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+import attrs
+
+from headwater.types import Conditioning, Credit, Prompt, Request, Scores, Surrogate
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+    from torch.nn import Module, Parameter
+
+Upstream = Literal["endpoint", "per-step"]
+
+
+@attrs.frozen(eq=False)
+class LoadContext:
+    """What a plugin is told before it loads its weights."""
+
+    device: str
+    guidance: float = 1.0
+    """Guidance scale of rollouts; only a backbone reads it."""
+    seed: int = 0
+    """Seeds fresh parameters, a LoRA's for instance."""
+
+
+class Loadable(Protocol):
+    """A plugin with weights."""
+
+    def load(self, context: LoadContext) -> None:
+        """Load weights onto `context.device`. Called once, after all settings were checked."""
+
+
+class Backbone(Loadable, Protocol):
+    """A flow-matching model with its text encoder and decoder."""
+
+    guidance_kind: ClassVar[Literal["none", "embedded", "classifier-free"]]
+    network: Module
+    """The trained network. A run may replace it by its wrapped self; always call this one."""
+
+    @property
+    def network_forwards(self) -> int:
+        """Network forwards that one velocity takes (2 under classifier-free guidance)."""
+
+    @property
+    def network_backwards(self) -> int:
+        """Network backwards that one velocity with gradient takes."""
+
+    def encode(self, prompts: Sequence[Prompt]) -> Conditioning:
+        """Encode B prompts, without gradient."""
+
+    def velocity(self, x: Tensor, sigma: Tensor, conditioning: Any) -> Tensor:
+        """The guided velocity, (B, *latent), differentiable in `x` and the weights.
+
+        x: (B, *latent), at least float32. sigma: (B,) float32, one per sample.
+        """
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Images (B, 3, H, W) in [0, 1], differentiable, each sample by itself."""
+
+    def shape(self, request: Request) -> tuple[int, ...]:
+        """Shape of one latent. ValueError where the size cannot be made."""
+
+    def sigmas(self, steps: int, shape: tuple[int, ...]) -> Tensor:
+        """(N + 1,) float32 on the CPU, from 1 to 0."""
+
+    def noise(self, shape: tuple[int, ...], seeds: Sequence[int]) -> Tensor:
+        """Starting states (B, *latent), each drawn from its own seed alone."""
+
+    def trainable(self) -> Mapping[str, Parameter]:
+        """The trained parameters by name."""
+
+    def reference(self) -> AbstractContextManager[None]:
+        """Within it, velocities are those of the model before training."""
+
+    def export(self, path: Path) -> None:
+        """Write the trained weights for use elsewhere."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Facts from configuration alone, no weights: sizes, parameter counts."""
+
+
+class Dynamics(Protocol):
+    """How one step is taken."""
+
+    def transition(self, x: Tensor, v: Tensor, i: int, sigmas: Tensor) -> Transition:
+        """Mean (B, *latent) and standard deviation of step `i` from state `x`."""
+
+    def log_prob(self, next: Tensor, transition: Transition) -> Tensor:
+        """(B,) mean over the latent's dimensions of the log-density at `next`."""
+
+    def log_prob_grad(
+        self, next: Tensor, transition: Transition, x: Tensor, v: Tensor, i: int, sigmas: Tensor
+    ) -> Tensor:
+        """Closed form of d log_prob / d v, (B, *latent)."""
+
+
+@attrs.frozen(eq=False)
+class Transition:
+    """A Gaussian step."""
+
+    mean: Tensor
+    """(B, *latent)"""
+    std: float
+    """Full standard deviation of the step; 0 where it is deterministic."""
+
+
+class Reward(Loadable, Protocol):
+    """A reward: a `score` hook and what it declares."""
+
+    differentiable: ClassVar[bool]
+    needs_text: ClassVar[bool]
+    margin: ClassVar[float | None]
+    """A hinge margin that suits its scale; None where it states none."""
+
+
+class Algorithm(Protocol):
+    """A reinforcement-learning or direct-gradient objective: `compute_upstream` and these."""
+
+    upstream: ClassVar[Upstream]
+    needs_stochastic_steps: ClassVar[bool]
+
+    def stochastic_steps(self, step: int, N: int) -> tuple[int, ...]:
+        """Steps of the rollout of optimizer step `step` that follow the dynamics."""
+
+    def trained_steps(self, step: int, N: int, generator: Generator) -> tuple[int, ...]:
+        """Steps that are trained; empty for an endpoint upstream."""
+
+    def credit(self, scores: Scores, surrogate: Surrogate) -> Credit:
+        """What the scores say of each sample, the loss weights and n already in it."""
+
+
+class Estimator(Protocol):
+    """A gradient estimator: a `build_surrogate` hook and what it declares."""
+
+    upstream: ClassVar[Upstream]
+    endpoint: str
+    """`sample`, `posterior-mean` or `sample-and-renoised`; `none` for a per-step upstream."""

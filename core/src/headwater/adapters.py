@@ -1,0 +1,61 @@
+"""LoRA or full training, for any backbone: what is trained, and the model before training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch.nn import Module, Parameter
+
+
+def train_lora(
+    network: Module, rank: int, alpha: float, targets: Sequence[str], seed: int
+) -> Mapping[str, Parameter]:
+    """Freeze `network` and put a LoRA of `rank`, scaled by alpha / rank, on its `targets`.
+
+    targets: ends of module names, as in peft. No dropout: the policy must be one function.
+    Adapters are at least float32. A fresh LoRA changes nothing (B = 0).
+    """
+    network.requires_grad_(requires_grad=False)
+    config = LoraConfig(
+        r=rank, lora_alpha=alpha, target_modules=list(targets), lora_dropout=0.0, bias="none"
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, network)
+    for parameter in trainable(network).values():
+        if parameter.element_size() < 4:
+            parameter.data = parameter.data.float()
+    return trainable(network)
+
+
+def train_full(network: Module) -> Mapping[str, Parameter]:
+    """Train every parameter of `network`."""
+    network.requires_grad_(requires_grad=True)
+    return trainable(network)
+
+
+def trainable(network: Module) -> dict[str, Parameter]:
+    """Parameters that require a gradient, by name."""
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+@contextmanager
+def adapters_off(network: Module) -> Iterator[None]:
+    """Within it `network` is the model before training. ValueError without an adapter."""
+    layers = [module for module in network.modules() if isinstance(module, BaseTunerLayer)]
+    if not layers:
+        raise ValueError(
+            "full training has no adapter to switch off, hence no reference model; "
+            'use train = "lora", or keep a copy'
+        )
+    for layer in layers:
+        layer.enable_adapters(enabled=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(enabled=True)

@@ -1,0 +1,107 @@
+"""Do the plugins of a run fit each other? Told from what they declare, before any weight loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.discovery import entries, import_class
+from headwater.errors import PluginError
+
+if TYPE_CHECKING:
+    from headwater.tables import RunFile
+
+_REQUIRED = {
+    "backbone": ("guidance_kind",),
+    "dynamics": ("stochastic",),
+    "algorithm": ("upstream", "needs_stochastic_steps"),
+    "estimator": ("upstream", "endpoint"),
+    "reward": ("differentiable", "needs_text", "margin"),
+}
+
+_GIVES = {"endpoint": "an endpoint gradient", "per-step": "a per-step upstream"}
+
+
+def undeclared(kind: str, plugin: Any) -> list[str]:
+    """Capabilities that a plugin of this kind must declare and does not."""
+    return [name for name in _REQUIRED.get(kind, ()) if not hasattr(plugin, name)]
+
+
+def mismatches(
+    file: RunFile,
+    made: Mapping[str, Any],
+    rewards: Mapping[str, Any],
+    held_out: Mapping[str, Any],
+) -> list[str]:
+    """Every pair of plugins that cannot work together, each in one sentence."""
+    every = [*made.items(), *(("reward", n) for n in (*rewards.values(), *held_out.values()))]
+    missing = [
+        f"[{named.key}]: {named.entry.title} does not declare {', '.join(names)}"
+        for kind, named in every
+        if (names := undeclared(kind, named.plugin))
+    ]
+    if missing:
+        return missing
+    algorithm, estimator = made["algorithm"], made["estimator"]
+    problems = _upstream(algorithm, estimator)
+    if algorithm.plugin.upstream == "endpoint":
+        problems += [_not_differentiable(algorithm, n) for n in rewards.values() if not n.plugin.differentiable]
+        problems += _one_update(file)
+    else:
+        problems.append(
+            f"[algorithm]: {algorithm.entry.name!r} needs a per-step upstream, which this version "
+            f"of headwater does not train yet"
+        )
+    if algorithm.plugin.needs_stochastic_steps and not made["dynamics"].plugin.stochastic:
+        problems.append(
+            f"[dynamics]: algorithm {algorithm.entry.name!r} needs stochastic steps, "
+            f"dynamics {made['dynamics'].entry.name!r} takes none"
+        )
+    guidance = file.rollout.guidance
+    if made["backbone"].plugin.guidance_kind == "none" and guidance not in (0.0, 1.0):
+        problems.append(
+            f"[rollout] guidance: backbone {made['backbone'].entry.name!r} takes no guidance; "
+            f"expected 1, got {guidance}"
+        )
+    return problems
+
+
+def _upstream(algorithm: Any, estimator: Any) -> list[str]:
+    need, given = estimator.plugin.upstream, algorithm.plugin.upstream
+    if need == given:
+        return []
+    return [
+        f"[estimator]: {estimator.entry.name!r} needs {_GIVES[need]}, algorithm "
+        f"{algorithm.entry.name!r} gives {_GIVES[given]}; works with {estimator.entry.name}: "
+        f"{_with_upstream('algorithm', need)}; works with {algorithm.entry.name}: "
+        f"{_with_upstream('estimator', given)}"
+    ]
+
+
+def _with_upstream(kind: str, upstream: str) -> str:
+    """Names of the installed plugins of a kind with this upstream; broken ones are left out."""
+    names = []
+    for entry in entries(kind):
+        try:
+            if getattr(import_class(entry, "capabilities"), "upstream", None) == upstream:
+                names.append(entry.name)
+        except PluginError:
+            continue  # it is a row in `headwater plugins`, and nobody named it here
+    return ", ".join(names) or "none installed"
+
+
+def _not_differentiable(algorithm: Any, reward: Any) -> str:
+    return (
+        f"[{reward.key}]: reward {reward.entry.name!r} is not differentiable, algorithm "
+        f"{algorithm.entry.name!r} needs its gradient; it can be a held-out reward under "
+        f"[evaluation.reward.KEY]"
+    )
+
+
+def _one_update(file: RunFile) -> list[str]:
+    return [
+        f"[algorithm] {key}: an endpoint upstream takes only {key} = 1, got {value}; its cached "
+        f"sample is the policy's own only before the first update"
+        for key in ("updates", "epochs")
+        if (value := file.algorithm.core[key]) != 1
+    ]

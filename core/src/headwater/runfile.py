@@ -1,0 +1,197 @@
+"""Run files: TOML in, checked tables out, and the resolved file back to TOML.
+
+Core's own tables are the attrs classes below; a plugin's table is checked against the plugin's
+class. All problems of a file are reported at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import tomli
+
+from headwater.errors import InputError, did_you_mean
+from headwater.settings import checked_values
+from headwater.tables import (
+    EngineTable,
+    Evaluation,
+    GuardTable,
+    Optimizer,
+    OutputTable,
+    PluginTable,
+    Prompts,
+    RolloutTable,
+    RunFile,
+)
+from headwater.validators import at_least
+
+
+@attrs.frozen(eq=False)
+class _Top:
+    steps: int = attrs.field(validator=at_least(1))
+    name: str = ""
+    seed: int = attrs.field(default=0, validator=at_least(0))
+
+
+@attrs.frozen(eq=False)
+class _RewardCore:
+    weight: float = 1.0
+
+
+@attrs.frozen(eq=False)
+class _AlgorithmCore:
+    updates: int = attrs.field(default=1, validator=at_least(1))
+    epochs: int = attrs.field(default=1, validator=at_least(1))
+
+
+@attrs.frozen(eq=False)
+class _EstimatorCore:
+    draws: int = attrs.field(default=1, validator=at_least(1))
+
+
+@attrs.frozen(eq=False)
+class _Nothing:
+    pass
+
+
+_PLUGINS: dict[str, type] = {
+    "backbone": _Nothing,
+    "dynamics": _Nothing,
+    "algorithm": _AlgorithmCore,
+    "estimator": _EstimatorCore,
+}
+_TABLES: dict[str, type] = {
+    "prompts": Prompts,
+    "rollout": RolloutTable,
+    "engine": EngineTable,
+    "optimizer": Optimizer,
+    "guard": GuardTable,
+    "output": OutputTable,
+}
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> RunFile:
+    """Read, override and check a run file. InputError holds every problem of core's tables."""
+    table = _parse(path)
+    problems = [p for o in overrides if (p := _override(table, o))]
+    values = _tables(table, problems)
+    if problems:
+        raise InputError(str(path), problems)
+    values["name"] = values["name"] or path.stem
+    return RunFile(path=path, **values)
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomli.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")], 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(str(path), [f"no such file{hint}"]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), [f"cannot be read: {error}"]) from None
+    except tomli.TOMLDecodeError as error:
+        raise InputError(str(path), [f"not valid TOML: {error}"]) from None
+
+
+def _override(table: dict[str, Any], text: str) -> str:
+    """Apply one `a.b=VALUE`; returns a problem or an empty text."""
+    key, equals, raw = text.partition("=")
+    *parents, last = [part.strip() for part in key.split(".")]
+    if not equals or not last or not all(parents):
+        return f"--set {text}: expected KEY=VALUE, the key with dots"
+    try:
+        value = tomli.loads(f"value = {raw}")["value"]
+    except tomli.TOMLDecodeError:
+        value = raw.strip()  # a bare word is text, as in --set estimator.use=bptt
+    for parent in parents:
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            return f"--set {text}: {parent!r} is not a table"
+    table[last] = value
+    return ""
+
+
+def _tables(table: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    top = {f.name for f in attrs.fields(_Top)}
+    known = {*top, *_PLUGINS, *_TABLES, "reward", "evaluation"}
+    unknown = [key for key in table if key not in known]
+    problems += [f"{_shown(key, table)}: unknown key{did_you_mean(key, known)}" for key in unknown]
+    plain = {key: table[key] for key in top & set(table)}
+    values = _build(_Top, plain, "top level:", problems)
+    out: dict[str, Any] = {key: values.get(key) for key in top}
+    out["name"] = out["name"] or ""
+    out["seed"] = out["seed"] or 0
+    defaults: dict[str, Any] = {"dynamics": {"use": "ode"}, "estimator": None, "backbone": None}
+    for kind, core in _PLUGINS.items():
+        raw = table.get(kind, defaults.get(kind))
+        out[kind] = _plugin(raw, core, f"[{kind}]", problems)
+    for name, cls in _TABLES.items():
+        out[name] = _made(cls, table.get(name, {}), f"[{name}]", problems)
+    out["rewards"] = _rewards(table.get("reward"), "reward", problems, required=True)
+    out["evaluation"] = _evaluation(table.get("evaluation", {}), problems)
+    return out
+
+
+def _shown(key: str, table: Mapping[str, Any]) -> str:
+    return f"[{key}]" if isinstance(table[key], dict) else key
+
+
+def _build(cls: type, raw: Any, where: str, problems: list[str]) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        problems.append(f"{where}: expected a table, got {raw!r}")
+        return {}
+    values, found = checked_values(cls, raw, where)
+    problems += found
+    return values
+
+
+def _made(cls: type, raw: Any, where: str, problems: list[str]) -> Any:
+    before = len(problems)
+    values = _build(cls, raw, where, problems)
+    return cls(**values) if len(problems) == before else None
+
+
+def _plugin(raw: Any, core: type, where: str, problems: list[str]) -> PluginTable | None:
+    if raw is None:
+        problems.append(f"{where}: missing; expected a table with use = \"NAME\"")
+        return None
+    if not isinstance(raw, dict):
+        problems.append(f"{where}: expected a table, got {raw!r}")
+        return None
+    use = raw.get("use")
+    if not isinstance(use, str) or not use:
+        got = f", got {use!r}" if "use" in raw else ""
+        problems.append(f"{where} use: expected the name of a plugin{got}")
+    own = {f.name for f in attrs.fields(core)}
+    made = _made(core, {k: v for k, v in raw.items() if k in own}, where, problems)
+    settings = {k: v for k, v in raw.items() if k not in own and k != "use"}
+    return PluginTable(str(use), attrs.asdict(made) if made is not None else {}, settings)
+
+
+def _rewards(
+    raw: Any, where: str, problems: list[str], *, required: bool
+) -> dict[str, PluginTable]:
+    if raw is None and not required:
+        return {}
+    if not isinstance(raw, dict) or not raw:
+        problems.append(f"[{where}]: expected at least one table [{where}.KEY] with use = \"NAME\"")
+        return {}
+    tables = {k: _plugin(v, _RewardCore, f"[{where}.{k}]", problems) for k, v in raw.items()}
+    return {key: table for key, table in tables.items() if table is not None}
+
+
+def _evaluation(raw: Any, problems: list[str]) -> Evaluation | None:
+    if not isinstance(raw, dict):
+        problems.append(f"[evaluation]: expected a table, got {raw!r}")
+        return None
+    rest = {key: value for key, value in raw.items() if key not in ("reward", "rewards")}
+    if "rewards" in raw:
+        problems.append("[evaluation] rewards: unknown key; did you mean 'reward'?")
+    made = _made(Evaluation, rest, "[evaluation]", problems)
+    rewards = _rewards(raw.get("reward"), "evaluation.reward", problems, required=False)
+    return None if made is None else attrs.evolve(made, rewards=rewards)

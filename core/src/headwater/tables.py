@@ -1,0 +1,145 @@
+"""The tables of a run file that core reads itself. Fields are keys, docstrings their meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from headwater.validators import above, at_least, in_range
+
+
+@attrs.frozen(eq=False)
+class Prompts:
+    """[prompts]: what is drawn."""
+
+    file: str
+    """Prompt list: txt (one a line) or jsonl (prompt, negative_prompt, metadata), relative to the run file; or a list that a plugin ships, `tiny:train`."""
+    per_step: int = attrs.field(default=8, validator=at_least(1))
+    """Prompts per optimizer step, over all processes."""
+    group: int = attrs.field(default=1, validator=at_least(1))
+    """Samples per prompt."""
+    micro_batch: int = attrs.field(default=8, validator=at_least(1))
+    """Samples held in memory at once; it never changes the result."""
+
+
+@attrs.frozen(eq=False)
+class RolloutTable:
+    """[rollout]: how one sample is drawn."""
+
+    steps: int = attrs.field(default=20, validator=at_least(1))
+    """Steps N of a rollout."""
+    guidance: float = attrs.field(default=1.0, validator=at_least(0))
+    """Guidance scale."""
+    height: int = attrs.field(default=512, validator=at_least(1))
+    """Pixels."""
+    width: int = attrs.field(default=512, validator=at_least(1))
+    """Pixels."""
+    store: Literal["float32", "bfloat16"] = "float32"
+    """What the states are rounded to, before they are scored."""
+
+
+@attrs.frozen(eq=False)
+class EngineTable:
+    """[engine]: how a group's active evaluations are run; never what the gradient is."""
+
+    mode: Literal["stream", "joint", "fused"] = "stream"
+    """One evaluation at a time, one joint backward, or one concatenated batch."""
+
+
+@attrs.frozen(eq=False)
+class Optimizer:
+    """[optimizer]: AdamW and its schedule."""
+
+    lr: float = attrs.field(default=1e-4, validator=above(0))
+    """Learning rate."""
+    weight_decay: float = attrs.field(default=1e-4, validator=at_least(0))
+    """Decoupled weight decay."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's moment decays."""
+    max_grad_norm: float = attrs.field(default=1.0, validator=above(0))
+    """Gradient norm is clipped to it."""
+    warmup: int = attrs.field(default=0, validator=at_least(0))
+    """Optimizer steps of linear warm-up."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate after the warm-up."""
+    ema: float = attrs.field(default=0.995, validator=in_range(0, 1))
+    """Decay of the exponential moving average of the weights; 0 for none."""
+
+
+@attrs.frozen(eq=False)
+class GuardTable:
+    """[guard]: which updates are skipped, and when the run stops."""
+
+    norm_ratio: float = attrs.field(default=100.0, validator=above(1))
+    """A gradient norm above this many times the running median of the last 50 is skipped."""
+    max_skips: int = attrs.field(default=5, validator=at_least(1))
+    """Skips in a row, then exit code 3."""
+    nonfinite_reward: Literal["fail", "drop-group"] = "fail"
+    """A reward that is not finite stops the run, or drops its prompt's group."""
+
+
+@attrs.frozen(eq=False)
+class OutputTable:
+    """[output]: what is written."""
+
+    checkpoint_every: int = attrs.field(default=50, validator=at_least(1))
+    """Optimizer steps between checkpoints; the last and the best are kept."""
+    keep_every: int = attrs.field(default=0, validator=at_least(0))
+    """Keep every checkpoint whose step divides by it; 0 for none."""
+    trackers: tuple[str, ...] = ("jsonl", "tensorboard")
+    """Observers that record the metrics."""
+    images: int = attrs.field(default=16, validator=at_least(0))
+    """Samples on the picture of each evaluation."""
+
+
+@attrs.frozen(eq=False)
+class PluginTable:
+    """A table that picks a plugin: its name, the keys core reads, and the plugin's own."""
+
+    use: str
+    core: Mapping[str, Any] = attrs.field(factory=dict)
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(eq=False)
+class Evaluation:
+    """[evaluation]: held-out prompts with fixed noise."""
+
+    every: int = attrs.field(default=20, validator=at_least(1))
+    """Optimizer steps between evaluations; the first and the last step always are."""
+    prompts: str = ""
+    """Prompt list, as `[prompts] file`; empty for no evaluation."""
+    count: int = attrs.field(default=0, validator=at_least(0))
+    """How many of its prompts, from the first on; 0 for all."""
+    steps: int = attrs.field(default=0, validator=at_least(0))
+    """Rollout steps; 0 for those of [rollout]."""
+    weights: Literal["ema", "live"] = "ema"
+    """What is evaluated, sampled and exported."""
+    keep_best: str = ""
+    """Reward key that names the best checkpoint; empty for the weighted total of the trained ones."""
+    rewards: Mapping[str, PluginTable] = attrs.field(factory=dict)
+
+
+@attrs.frozen(eq=False)
+class RunFile:
+    """A whole run file, core's tables structured, plugin tables still raw settings."""
+
+    path: Path
+    name: str
+    seed: int
+    steps: int
+    backbone: PluginTable
+    prompts: Prompts
+    rollout: RolloutTable
+    dynamics: PluginTable
+    rewards: Mapping[str, PluginTable]
+    algorithm: PluginTable
+    estimator: PluginTable
+    engine: EngineTable
+    optimizer: Optimizer
+    guard: GuardTable
+    evaluation: Evaluation
+    output: OutputTable

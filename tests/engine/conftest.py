@@ -1,0 +1,9 @@
+"""One thread, and the toys importable whatever pytest's import mode."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+torch.set_num_threads(1)

@@ -40,6 +40,11 @@ def draws_of(file: RunFile, prompts: Sequence[Prompt], rollout: int) -> list[Dra
     return out
 
 
+def optimizer_steps(file: RunFile) -> int:
+    """Optimizer steps of the whole run; a skipped update counts."""
+    return file.steps
+
+
 def micro_batches(draws: Sequence[Draw], size: int) -> list[list[Draw]]:
     """Cut into at most `size` samples, never across a part."""
     out: list[list[Draw]] = []

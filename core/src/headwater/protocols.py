@@ -47,13 +47,11 @@ class Backbone(Loadable, Protocol):
     network: Module
     """The trained network. A run may replace it by its wrapped self; always call this one."""
 
-    @property
-    def network_forwards(self) -> int:
-        """Network forwards that one velocity takes (2 under classifier-free guidance)."""
+    def network_evaluations(self, guidance: float) -> tuple[int, int]:
+        """Network forwards and backwards that one velocity takes at this guidance scale.
 
-    @property
-    def network_backwards(self) -> int:
-        """Network backwards that one velocity with gradient takes."""
+        (2, 2) under classifier-free guidance. Needs no weights, as `shape` and `sigmas` do.
+        """
 
     def encode(self, prompts: Sequence[Prompt]) -> Conditioning:
         """Encode B prompts, without gradient."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headwater.composition import Named, Run
+from headwater.counting import CountedBackbone
 from headwater.engine import Engine, run_groups
 from headwater.errors import GuardError, HeadwaterError
 from headwater.geometry import Draw
@@ -31,11 +32,7 @@ class Stage:
     manager: pluggy.PluginManager
     callers: Mapping[str, Any]
     """Reward key: its own `score` caller."""
-
-    @property
-    def backbone(self) -> Any:
-        """The loaded backbone."""
-        return self.run.backbone.plugin
+    backbone: CountedBackbone
 
     @torch.no_grad()
     def sample(self, draws: Sequence[Draw], policy_version: int, steps: int = 0) -> Rollout:
@@ -149,6 +146,12 @@ class Outcome:
     dropped: int
     """Samples dropped for a reward that is not finite."""
 
+    @property
+    def endpoint_samples(self) -> int:
+        """B', the samples of the surrogate."""
+        gradient = self.credit.endpoint_gradient
+        return 0 if gradient is None else len(gradient)
+
 
 def open_stage(run: Run, device: str) -> Stage:
     """Load the weights of every plugin and compose the hooks."""
@@ -157,9 +160,10 @@ def open_stage(run: Run, device: str) -> Stage:
         if hasattr(named.plugin, "load"):
             with blamed(named, "load"):
                 named.plugin.load(context)
-    manager = run.manager([RolloutLoop(), Engine(run.backbone.plugin, run.file.engine.mode)])
+    backbone = CountedBackbone(run.backbone.plugin, run.file.rollout.guidance)
+    manager = run.manager([RolloutLoop(), Engine(backbone, run.file.engine.mode)])
     _note_failures(manager, run)
-    return Stage(run, manager, _callers(manager, {**run.rewards, **run.held_out}))
+    return Stage(run, manager, _callers(manager, {**run.rewards, **run.held_out}), backbone)
 
 
 def _callers(manager: pluggy.PluginManager, rewards: Mapping[str, Named]) -> dict[str, Any]:

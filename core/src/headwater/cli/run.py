@@ -1,0 +1,68 @@
+"""`headwater run`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("run")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder; default runs/NAME-NNN.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def command(file: Path, out: Path | None, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Train a run file.
+
+    Exit codes: 0 done, 1 the run failed, 2 the input is wrong, 3 stopped by a guard,
+    130 interrupted after a checkpoint.
+    """
+    from rich.console import Console
+
+    from headwater.composition import compose
+    from headwater.loop import train
+    from headwater.progress import Display
+
+    composed = compose(file, overrides)
+    summary = train(composed, out, Display(Console(stderr=as_json)))
+    if as_json:
+        click.echo((Path(summary.folder) / "summary.json").read_text())
+    else:
+        report(summary)
+    if summary.stopped:
+        click.echo(f"stopped by {summary.stopped} after step {summary.steps}, checkpoint written")
+        sys.exit(130)
+
+
+def report(summary: object) -> None:
+    """Before and after, one row a reward."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from headwater.loop import Summary
+
+    assert isinstance(summary, Summary)
+    table = Table("", "before", "after", "change (paired)", "in standard errors, independent")
+    for key, row in {**summary.rewards, **summary.held_out}.items():
+        before, after, change = (row[part] for part in ("before", "after", "difference"))
+        se = change["se_independent"]
+        table.add_row(
+            key + (" (held out)" if key in summary.held_out else ""),
+            f"{before['mean']:.4f} ± {before['se']:.4f}",
+            f"{after['mean']:.4f} ± {after['se']:.4f}",
+            f"{change['mean']:+.4f} ± {change['se']:.4f}",
+            f"{change['mean'] / se:+.1f}" if se else "-",
+        )
+    console = Console()
+    if table.row_count:
+        first = next(iter({**summary.rewards, **summary.held_out}.values()))
+        console.print(table)
+        console.print(f"{first['before']['n']} held-out prompts, same noise before and after")
+    console.print(
+        f"{summary.steps} steps in {summary.seconds:.0f} s, results in {summary.folder}",
+        highlight=False,
+    )
+
+

@@ -1,0 +1,76 @@
+"""Held-out prompts with fixed noise: the same samples before, during and after training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+import torch
+from torch import Tensor
+
+from headwater.composition import Run
+from headwater.geometry import Draw
+from headwater.images import save_grid
+from headwater.randomness import seed_of
+from headwater.stage import Stage
+from headwater.statistics import estimate
+
+
+@attrs.frozen(eq=False)
+class Evaluated:
+    """The scores of every evaluation prompt, and the first images."""
+
+    scores: Mapping[str, list[float]]
+    """KEY, trained rewards and held-out ones: one value a prompt."""
+    total: list[float]
+    """Weighted total of the trained rewards."""
+    images: Tensor
+    """(I, 3, H, W) of the first prompts."""
+
+    def metrics(self) -> dict[str, float]:
+        """`evaluation/KEY` and its standard error."""
+        out = {}
+        for key, values in {**self.scores, "total": self.total}.items():
+            found = estimate(values)
+            out[f"evaluation/{key}"] = found.mean
+            out[f"evaluation/{key}_se"] = found.se
+        return out
+
+
+def evaluation_draws(run: Run) -> list[Draw]:
+    """One sample a prompt, its noise fixed for the run's seed."""
+    return [
+        Draw(prompt, i, seed_of(run.file.seed, "evaluation", i), part=0)
+        for i, prompt in enumerate(run.evaluation_prompts)
+    ]
+
+
+@torch.no_grad()
+def evaluate(stage: Stage, draws: list[Draw], batch: int) -> Evaluated:
+    """Sample and score all evaluation prompts, `batch` at a time."""
+    run = stage.run
+    every = {**run.rewards, **run.held_out}
+    scores: dict[str, list[float]] = {key: [] for key in every}
+    images: list[Tensor] = []
+    for start in range(0, len(draws), batch):
+        rollout = stage.sample(draws[start : start + batch], 0, run.file.evaluation.steps)
+        decoded = stage.backbone.decode(rollout.state(rollout.steps))
+        for key, values in stage.score(decoded, rollout.batch, every).items():
+            scores[key] += values.double().tolist()
+        if start < run.file.output.images:
+            images.append(decoded[: run.file.output.images - start].float().cpu())
+    weights = {key: table.core["weight"] for key, table in run.file.rewards.items()}
+    total = [
+        sum(weights[key] * scores[key][i] for key in run.rewards) for i in range(len(draws))
+    ]
+    return Evaluated(scores, total, torch.cat(images) if images else torch.empty(0))
+
+
+def picture(evaluated: Evaluated, run: Run, path: Path) -> Path | None:
+    """Write the sample grid of an evaluation; None where no image was asked for."""
+    if not len(evaluated.images):
+        return None
+    captions = [prompt.text for prompt in run.evaluation_prompts[: len(evaluated.images)]]
+    save_grid(path, evaluated.images, captions)
+    return path

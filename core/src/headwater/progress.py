@@ -1,0 +1,97 @@
+"""What a person sees while a run goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import rich.progress as bars
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from headwater.composition import Run
+
+
+class Progress(Protocol):
+    """A display of a run."""
+
+    def start(self, run: Run, folder: Path) -> None: ...
+
+    def after_step(self, step: int, metrics: Mapping[str, float], skipped: str) -> None: ...
+
+    def after_evaluation(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def finish(self, reason: str) -> None: ...
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def start(self, run: Run, folder: Path) -> None:
+        """Nothing."""
+
+    def after_step(self, step: int, metrics: Mapping[str, float], skipped: str) -> None:
+        """Nothing."""
+
+    def after_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def finish(self, reason: str) -> None:
+        """Nothing."""
+
+
+class Display:
+    """A bar with reward, gradient norm and time left on a terminal; elsewhere a line an evaluation."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.rewards: tuple[str, ...] = ()
+        self.steps = 0
+        self.began = time.monotonic()
+        self.bar = bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TextColumn("reward {task.fields[reward]}  grad {task.fields[norm]}"),
+            bars.TextColumn("left"),
+            bars.TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def start(self, run: Run, folder: Path) -> None:
+        """Say what runs where."""
+        self.rewards = tuple(run.rewards)
+        self.steps = run.file.steps
+        self.console.print(
+            f"{run.file.name}: {run.estimator.entry.name} with {run.algorithm.entry.name} on "
+            f"{run.backbone.entry.name}, {run.file.steps} steps, into {folder}",
+            highlight=False,
+        )
+        self.bar.start()
+        self.task = self.bar.add_task("training", total=run.file.steps, reward="-", norm="-")
+
+    def after_step(self, step: int, metrics: Mapping[str, float], skipped: str) -> None:
+        """Advance the bar; a skipped update gets a line."""
+        reward = " ".join(f"{metrics[f'reward/{key}']:.3f}" for key in self.rewards)
+        norm = f"{metrics['grad_norm']:.2g}"
+        self.bar.update(self.task, completed=step, reward=reward, norm=norm)
+        if skipped:
+            self.console.print(f"step {step}: update skipped, {skipped}", highlight=False)
+
+    def after_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """One line."""
+        parts = []
+        for name, value in metrics.items():
+            key = name.removeprefix("evaluation/")
+            if not key.endswith("_se") and key not in ("seconds", "total"):
+                parts.append(f"{key} {value:.4f} ± {metrics[name + '_se']:.4f}")
+        at = f"{step:>{len(str(self.steps))}}/{self.steps}"
+        spent = time.monotonic() - self.began
+        self.console.print(f"step {at}  {'  '.join(parts)}  {spent:.0f} s", highlight=False)
+
+    def finish(self, reason: str) -> None:
+        """Stop the bar."""
+        self.bar.stop()

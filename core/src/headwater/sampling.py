@@ -1,0 +1,81 @@
+"""Images from a trained run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+
+from headwater import checkpoints
+from headwater.composition import compose
+from headwater.errors import InputError
+from headwater.geometry import Draw
+from headwater.images import save_grid
+from headwater.randomness import seed_of
+from headwater.stage import Stage, open_stage
+from headwater.types import Prompt
+
+
+@torch.no_grad()
+def sample(
+    run_folder: Path,
+    texts: Sequence[str],
+    count: int,
+    seed: int,
+    checkpoint: str,
+    out: Path | None,
+) -> Path:
+    """Draw one image a prompt with the weights of a checkpoint; returns the picture's path.
+
+    texts: prompts; the run's first `count` evaluation prompts where there are none.
+    checkpoint: `last`, `best`, `base` (the model before training) or a step.
+    """
+    if not (run_folder / "run.toml").exists():
+        raise InputError(str(run_folder), ["it holds no run (no run.toml)"])
+    run = compose(run_folder / "run.toml")
+    prompts = tuple(Prompt(text) for text in texts) or run.evaluation_prompts[: max(count, 0)]
+    if not prompts:
+        raise InputError("sample", ["no prompt: give --prompt, or a run with evaluation prompts"])
+    folder = _checkpoint(run_folder, checkpoint)
+    stage = open_stage(run, str(PartialState().device))
+    if folder is not None:
+        _restore(stage, folder, run.file.evaluation.weights)
+    draws = [Draw(p, i, seed_of(seed, "sample", i), part=0) for i, p in enumerate(prompts)]
+    rollout = stage.sample(draws, 0, run.file.evaluation.steps)
+    images = stage.backbone.decode(rollout.state(rollout.steps))
+    target = out or run_folder / "samples" / f"{checkpoint}-seed{seed}.png"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    save_grid(target, images, [prompt.text for prompt in prompts])
+    return target
+
+
+def _checkpoint(run_folder: Path, name: str) -> Path | None:
+    if name == "base":
+        return None
+    last = checkpoints.newest(run_folder)
+    if name == "last":
+        return last
+    if name == "best":
+        _, state = checkpoints.load(last, "live")
+        name = str(state.get("best") or last.name)
+    elif name.isdigit():
+        name = f"step-{int(name):06d}"
+    folder = last.parent / name
+    if not folder.is_dir():
+        have = ", ".join(sorted(path.name for path in last.parent.glob("step-*")))
+        raise InputError(str(run_folder), [f"no checkpoint {name!r}; it holds {have}"])
+    return folder
+
+
+def _restore(stage: Stage, folder: Path, which: str) -> None:
+    """Put a checkpoint's weights into the network; InputError where they do not fit."""
+    weights, _ = checkpoints.load(folder, which)
+    parameters = stage.backbone.trainable()
+    wrong = sorted(set(weights) ^ set(parameters))
+    wrong += [n for n in weights if n in parameters and weights[n].shape != parameters[n].shape]
+    if wrong:
+        raise InputError(str(folder), [f"its weights do not fit this run: {wrong[0]} and others"])
+    for name, value in weights.items():
+        parameters[name].copy_(value)

@@ -1,0 +1,1 @@
+"""A small text-to-image model, its prompts, rewards and detector. Imports nothing."""

@@ -10,9 +10,10 @@ from headwater import hookspecs
 from headwater.engine import MODES, Engine, backpropagate, endpoint_gradient, run_groups
 from headwater.markers import PROJECT, hookimpl
 from headwater.types import Credit, Group, Rollout, Surrogate
+from torch import Tensor, nn
 from toy_flow import (
-    D,
     LATENT,
+    D,
     Network,
     ToyFlow,
     gradient_vector,
@@ -22,7 +23,6 @@ from toy_flow import (
     zero_gradients,
 )
 from toy_upstreams import DownhillUpstream
-from torch import Tensor, nn
 
 N = 5
 

@@ -45,7 +45,11 @@ def mismatches(
     algorithm, estimator = made["algorithm"], made["estimator"]
     problems = _upstream(algorithm, estimator)
     if algorithm.plugin.upstream == "endpoint":
-        problems += [_not_differentiable(algorithm, n) for n in rewards.values() if not n.plugin.differentiable]
+        problems += [
+            _not_differentiable(algorithm, n)
+            for n in rewards.values()
+            if not n.plugin.differentiable
+        ]
         problems += _one_update(file)
     else:
         problems.append(

@@ -74,7 +74,9 @@ def compose(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     made = {kind: _make(kind, kind, getattr(file, kind), problems) for kind in _SINGLE}
     rewards = _make_rewards("reward", file.rewards, problems)
     held_out = _make_rewards("evaluation.reward", file.evaluation.rewards, problems)
-    problems += [f"[evaluation.reward.{k}]: the key is a trained reward's" for k in rewards if k in held_out]
+    problems += [
+        f"[evaluation.reward.{k}]: the key is a trained reward's" for k in rewards if k in held_out
+    ]
     observers = [_make_observer(name, problems) for name in file.output.trackers]
     prompts = _prompts(file.prompts.file, "[prompts] file", path, problems)
     evaluation = _prompts(file.evaluation.prompts, "[evaluation] prompts", path, problems)
@@ -192,7 +194,7 @@ def register(manager: pluggy.PluginManager, named: Named) -> None:
     except (pluggy.PluginValidationError, ValueError) as error:
         raise PluginError(
             f"[{named.key}]: {named.entry.title} does not fit the hooks of this version of "
-            f"headwater: {error}. Its package needs another version of headwater, or a fix."
+            f"headwater: {' '.join(str(error).split())}. Its package needs another version of headwater, or a fix."
         ) from error
 
 

@@ -61,9 +61,7 @@ def evaluate(stage: Stage, draws: list[Draw], batch: int) -> Evaluated:
         if start < run.file.output.images:
             images.append(decoded[: run.file.output.images - start].float().cpu())
     weights = {key: table.core["weight"] for key, table in run.file.rewards.items()}
-    total = [
-        sum(weights[key] * scores[key][i] for key in run.rewards) for i in range(len(draws))
-    ]
+    total = [sum(weights[key] * scores[key][i] for key in run.rewards) for i in range(len(draws))]
     return Evaluated(scores, total, torch.cat(images) if images else torch.empty(0))
 
 

@@ -56,9 +56,7 @@ class Summary:
     """Why the run ended early; empty where it is complete."""
 
 
-def run(
-    path: str | Path, overrides: Sequence[str] = (), out: str | Path | None = None
-) -> Summary:
+def run(path: str | Path, overrides: Sequence[str] = (), out: str | Path | None = None) -> Summary:
     """Compose and train a run file, without a progress display."""
     return train(compose(path, overrides), out)
 
@@ -80,9 +78,7 @@ def train(run: Run, out: str | Path | None = None, progress: Progress | None = N
 class _Session:
     """One run from its first evaluation to its summary."""
 
-    def __init__(
-        self, run: Run, folder: Path, trainer: Trainer, progress: Progress | None
-    ) -> None:
+    def __init__(self, run: Run, folder: Path, trainer: Trainer, progress: Progress | None) -> None:
         self.composed, self.folder, self.trainer = run, folder, trainer
         self.progress = progress or Quiet()
         self.observers = observer_manager(run.observers).hook

@@ -6,6 +6,7 @@ unlike resident memory. On a GPU: `max_memory_allocated`.
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def peak_memory(work: Callable[[], T]) -> tuple[T, int]:
         result = work()
         torch.cuda.synchronize()
         return result, torch.cuda.max_memory_allocated() - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler writes to stderr
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         result = work()
     held = peak = 0

@@ -158,7 +158,7 @@ def _made(cls: type, raw: Any, where: str, problems: list[str]) -> Any:
 
 def _plugin(raw: Any, core: type, where: str, problems: list[str]) -> PluginTable | None:
     if raw is None:
-        problems.append(f"{where}: missing; expected a table with use = \"NAME\"")
+        problems.append(f'{where}: missing; expected a table with use = "NAME"')
         return None
     if not isinstance(raw, dict):
         problems.append(f"{where}: expected a table, got {raw!r}")
@@ -179,9 +179,11 @@ def _rewards(
     if raw is None and not required:
         return {}
     if not isinstance(raw, dict) or not raw:
-        problems.append(f"[{where}]: expected at least one table [{where}.KEY] with use = \"NAME\"")
+        problems.append(f'[{where}]: expected at least one table [{where}.KEY] with use = "NAME"')
         return {}
-    tables = {k: _plugin(v, _RewardCore, f"[{where}.{k}]", problems) for k, v in raw.items()}
+    # A held-out reward has no weight: nothing is summed.
+    core = _RewardCore if required else _Nothing
+    tables = {k: _plugin(v, core, f"[{where}.{k}]", problems) for k, v in raw.items()}
     return {key: table for key, table in tables.items() if table is not None}
 
 

@@ -46,7 +46,9 @@ def checked_values(
     """Values for the constructor of `cls`, and all problems of the table."""
     fields = {f.name: f for f in settings_of(cls)}
     problems = [
-        f"{where} {key}: unknown key{did_you_mean(key, fields)}" for key in table if key not in fields
+        f"{where} {key}: unknown key{did_you_mean(key, fields)}"
+        for key in table
+        if key not in fields
     ]
     values: dict[str, Any] = {}
     for name, field in fields.items():

@@ -56,7 +56,9 @@ class Stage:
         )
         return rollout
 
-    def score(self, images: Tensor, batch: Batch, rewards: Mapping[str, Named]) -> dict[str, Tensor]:
+    def score(
+        self, images: Tensor, batch: Batch, rewards: Mapping[str, Named]
+    ) -> dict[str, Tensor]:
         """Call each reward by its key, in the file's order; every score is (B,)."""
         out = {}
         for key, named in rewards.items():
@@ -69,7 +71,9 @@ class Stage:
     @torch.no_grad()
     def judge(self, rollout: Rollout, rewards: Mapping[str, Named]) -> dict[str, Tensor]:
         """Scores of the real samples, without gradient."""
-        return self.score(self.backbone.decode(rollout.state(rollout.steps)), rollout.batch, rewards)
+        return self.score(
+            self.backbone.decode(rollout.state(rollout.steps)), rollout.batch, rewards
+        )
 
     def backward(self, rollout: Rollout, generator: torch.Generator, samples: int) -> Outcome:
         """Accumulate one micro-batch's share of the gradient.
@@ -213,12 +217,15 @@ def _check_scores(scores: Any, named: Named, size: int, *, needs_grad: bool) -> 
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise HeadwaterError(f"{who}: expected scores of shape ({size},), got {got}")
     if needs_grad and not scores.requires_grad:
-        raise HeadwaterError(f"{who} declares itself differentiable but its scores have no gradient")
+        raise HeadwaterError(
+            f"{who} declares itself differentiable but its scores have no gradient"
+        )
 
 
 def _nonfinite(values: Mapping[str, Tensor], batch: Batch) -> str:
     for key, value in values.items():
-        bad = (~torch.isfinite(value.detach())).nonzero().flatten().tolist()
+        value = value.detach()
+        bad = (~torch.isfinite(value)).nonzero().flatten().tolist()
         if bad:
             return (
                 f"reward {key!r} is {float(value[bad[0]])} for {len(bad)} of {len(value)} samples, "

@@ -44,7 +44,7 @@ def report(summary: object) -> None:
     from headwater.loop import Summary
 
     assert isinstance(summary, Summary)
-    table = Table("", "before", "after", "change (paired)", "in standard errors, independent")
+    table = Table("", "before", "after", "change (paired)", "in SE")
     for key, row in {**summary.rewards, **summary.held_out}.items():
         before, after, change = (row[part] for part in ("before", "after", "difference"))
         se = change["se_independent"]
@@ -59,10 +59,11 @@ def report(summary: object) -> None:
     if table.row_count:
         first = next(iter({**summary.rewards, **summary.held_out}.values()))
         console.print(table)
-        console.print(f"{first['before']['n']} held-out prompts, same noise before and after")
+        console.print(
+            f"{first['before']['n']} held-out prompts, same noise before and after; in SE: the change "
+            "over the standard error of two independent means"
+        )
     console.print(
         f"{summary.steps} steps in {summary.seconds:.0f} s, results in {summary.folder}",
         highlight=False,
     )
-
-

@@ -19,7 +19,9 @@ def command(kind: str, name: str, as_json: bool) -> None:
     from headwater.errors import InputError, did_you_mean
 
     if kind not in KINDS:
-        raise InputError("show", [f"no kind {kind!r}{did_you_mean(kind, KINDS)}; {', '.join(KINDS)}"])
+        raise InputError(
+            "show", [f"no kind {kind!r}{did_you_mean(kind, KINDS)}; {', '.join(KINDS)}"]
+        )
     entry = find(kind, name)
     cls = import_class(entry, f"show {kind} {name}")
     found = {

@@ -1,0 +1,40 @@
+# One virtual environment at the root serves every target.
+PYTHON ?= python3
+BIN := .venv/bin
+PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp
+TESTED := $(BIN)/.installed
+OUT ?=
+
+.PHONY: install demo test long lint bench docs clean
+
+install: $(TESTED)
+
+$(TESTED): constraints.txt $(addsuffix /pyproject.toml,$(PACKAGES))
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		torch==2.13.0 numpy hatchling editables pytest pytest-xdist ruff mypy import-linter matplotlib
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--no-build-isolation $(addprefix -e ./,$(PACKAGES))
+	touch $(TESTED)
+
+demo: install
+	$(BIN)/headwater run plugins/flowbp/examples/demo.toml $(if $(OUT),--out $(OUT))
+
+test: install
+	$(BIN)/python -m pytest -m "not long"
+
+long: install
+	$(BIN)/python -m pytest -m long
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(addsuffix /src,$(PACKAGES))
+	$(BIN)/lint-imports
+
+bench: install
+	$(BIN)/python bench/memory.py
+	$(BIN)/python bench/overhead.py
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,162 @@
+"""Broken, unknown, ambiguous and outdated plugins name themselves, and disturb no one else."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import headwater
+from headwater.cli import main
+from headwater.composition import compose
+from headwater.errors import InputError, PluginError
+
+GOOD = """
+    import attrs, torch
+    from headwater import hookimpl
+    from headwater.types import Surrogate
+
+    @attrs.frozen(eq=False)
+    class Mine:
+        upstream = "endpoint"
+        endpoint = "sample"
+        @hookimpl
+        def build_surrogate(self, rollout):
+            return Surrogate((), rollout.state(rollout.steps), None, rollout)
+"""
+
+
+def one_problem(path):
+    with pytest.raises(InputError) as caught:
+        compose(path)
+    (problem,) = caught.value.problems
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("class Other: pass", "has no attribute 'Mine'"),
+        ("def Mine(): pass", "is not a class"),
+        ("class Mine: pass", "is not an attrs class"),
+        ("import attrs\n@attrs.define\nclass Mine: pass", "compares by value"),
+        ("import attrs\n@attrs.define(eq=False)\nclass Mine: pass", "does not declare upstream"),
+        (GOOD.replace("self, rollout", "self, rollout, extra"), "does not fit the hooks"),
+        (GOOD.replace("def build_surrogate", "def build_surrogat"), "does not fit the hooks"),
+    ],
+)
+def test_a_broken_plugin_is_blamed_by_key_package_version_and_path(
+    run_file, package, source, cause
+):
+    import textwrap
+
+    package("their-package", {"estimator mine": "Mine"}, textwrap.dedent(source), "2.3")
+    path = run_file({'use = "toy-bptt"': 'use = "mine"'})
+    problem = one_problem(path)
+    assert cause in problem
+    assert "[estimator]" in problem
+    assert "their-package 2.3 (their_package:Mine)" in problem
+    assert "\n" not in problem.rstrip()
+
+
+def test_a_broken_plugin_that_nobody_named_is_a_row(run_file, package):
+    package("their-package", {"estimator mine": "Mine"}, "raise RuntimeError('boom')")
+    compose(run_file())
+    plain = CliRunner().invoke(main, ["plugins"])
+    assert plain.exit_code == 0
+    assert "mine" in plain.output
+    checked = CliRunner().invoke(main, ["plugins", "--check", "--json"])
+    assert checked.exit_code == 1
+    faults = {row["name"]: row["fault"] for row in json.loads(checked.output)}
+    assert "RuntimeError: boom" in faults["mine"]
+    assert [name for name, fault in faults.items() if fault] == ["mine"]
+
+
+def test_one_name_from_two_packages_must_be_settled(run_file, package):
+    package("first-package", {"estimator mine": "Mine"}, GOOD)
+    package("second-package", {"estimator mine": "Mine"}, GOOD)
+    problem = one_problem(run_file({'use = "toy-bptt"': 'use = "mine"'}))
+    assert "first-package 1.0 and second-package 1.0" in problem
+    path = run_file({'use = "toy-bptt"': 'use = "second-package:mine"'})
+    assert compose(path).estimator.entry.distribution == "second-package"
+
+
+def test_two_providers_of_one_hook_are_refused(run_file, package):
+    source = (
+        GOOD
+        + """
+        @hookimpl
+        def aggregate(self, group, upstream):
+            return upstream
+
+    @attrs.frozen(eq=False)
+    class Judge:
+        differentiable = True
+        needs_text = False
+        margin = 1.0
+        @hookimpl
+        def score(self, images):
+            return images.flatten(1).mean(dim=1)
+        @hookimpl
+        def aggregate(self, group, upstream):
+            return upstream
+"""
+    )
+    package("their-package", {"estimator mine": "Mine", "reward judge": "Judge"}, source)
+    path = run_file({'use = "toy-bptt"': 'use = "mine"', 'use = "toy-brightness"': 'use = "judge"'})
+    problem = one_problem(path)
+    assert "the hook 'aggregate' has 2 providers" in problem
+    assert "[estimator]" in problem
+    assert "[reward.brightness]" in problem
+
+
+def test_an_estimators_own_aggregate_replaces_cores(run_file, package):
+    source = (
+        GOOD
+        + """
+        @hookimpl
+        def aggregate(self, group, upstream):
+            return upstream[:1] * 0
+"""
+    )
+    package("their-package", {"estimator mine": "Mine"}, source)
+    run = compose(run_file({'use = "toy-bptt"': 'use = "mine"'}))
+    from headwater.engine import Engine
+    from headwater.rollout import RolloutLoop
+
+    hook = run.manager([RolloutLoop(), Engine(run.backbone.plugin)]).hook
+    assert [i.plugin_name for i in hook.aggregate.get_hookimpls()] == ["estimator"]
+    assert len(hook.backward.get_hookimpls()) == 1
+
+
+def test_an_unknown_name_lists_what_is_installed(toys):
+    with pytest.raises(
+        PluginError, match=r"no estimator named 'toy-bttt'; did you mean 'toy-bptt'"
+    ):
+        headwater.load("estimator", "toy-bttt")
+
+
+def test_load_checks_settings(toys):
+    with pytest.raises(InputError, match=r"dead: expected true or false, got 1"):
+        headwater.load("backbone", "toy", {"dead": 1})
+    assert headwater.load("backbone", "toy", {"dead": True}).dead is True
+
+
+def test_an_estimator_and_algorithm_of_different_upstreams_are_matched_before_loading(
+    run_file, package
+):
+    package(
+        "their-package",
+        {"estimator mine": "Mine"},
+        GOOD.replace('upstream = "endpoint"', 'upstream = "per-step"'),
+    )
+    problem = one_problem(run_file({'use = "toy-bptt"': 'use = "mine"'}))
+    assert "'mine' needs a per-step upstream, algorithm 'toy-direct' gives an endpoint" in problem
+    assert "toy-bptt" in problem
+
+
+def test_show_prints_options_with_their_docs(toys):
+    result = CliRunner().invoke(main, ["show", "reward", "toy-nan"])
+    assert result.exit_code == 0
+    assert "kind: one of 'score', 'gradient', default 'score'" in result.output

@@ -39,7 +39,7 @@ def save(
     _sync(partial)
     if target.exists():
         shutil.rmtree(target)
-    os.replace(partial, target)
+    partial.replace(target)
     _sync(folder)
     return target
 

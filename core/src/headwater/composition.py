@@ -90,10 +90,10 @@ def compose(path: str | Path, overrides: Sequence[str] = ()) -> Run:
         file=file,
         rewards=rewards,
         held_out=held_out,
-        observers=observers,
+        observers=[named for named in observers if named is not None],
         prompts=prompts,
         evaluation_prompts=evaluation[:count],
-        **made,
+        **{kind: named for kind, named in made.items() if named is not None},
     )
     _try_composition(run, path)
     return run
@@ -194,7 +194,8 @@ def register(manager: pluggy.PluginManager, named: Named) -> None:
     except (pluggy.PluginValidationError, ValueError) as error:
         raise PluginError(
             f"[{named.key}]: {named.entry.title} does not fit the hooks of this version of "
-            f"headwater: {' '.join(str(error).split())}. Its package needs another version of headwater, or a fix."
+            f"headwater: {' '.join(str(error).split())}. Its package needs "
+            f"another version of headwater, or a fix."
         ) from error
 
 

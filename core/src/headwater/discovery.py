@@ -83,7 +83,7 @@ def import_class(entry: Entry, key: str) -> type:
     fault = class_fault(cls)
     if fault:
         raise PluginError(_broken(entry, key, fault))
-    return cls  # type: ignore[no-any-return]
+    return cls
 
 
 def class_fault(cls: Any) -> str:

@@ -232,7 +232,7 @@ def _send(backbone: Velocity, outputs: list[Tensor], cotangents: list[Tensor]) -
     """One autograd.backward. float16 cotangents are scaled, or they would underflow."""
     if all(v.dtype != torch.float16 for v in outputs):
         casts = [c.to(v.dtype) for v, c in zip(outputs, cotangents, strict=True)]
-        torch.autograd.backward(outputs, casts)  # type: ignore[arg-type]
+        torch.autograd.backward(outputs, casts)
         return
     largest = max(float(c.abs().max()) for c in cotangents)
     exponent = 0 if largest == 0 else -int(torch.tensor(largest).log2().ceil())
@@ -248,7 +248,7 @@ def _send_scaled(
     for p in leaves:
         p.grad = None
     casts = [(c * scale).to(v.dtype) for v, c in zip(outputs, cotangents, strict=True)]
-    torch.autograd.backward(outputs, casts)  # type: ignore[arg-type]
+    torch.autograd.backward(outputs, casts)
     for p, old in zip(leaves, before, strict=True):
         if p.grad is not None:
             p.grad.div_(scale)

@@ -34,7 +34,7 @@ def peak_memory(work: Callable[[], T]) -> tuple[T, int]:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         result = work()
     held = peak = 0
-    for event in profiler.profiler.kineto_results.events():  # type: ignore[union-attr]
+    for event in profiler.profiler.kineto_results.events():
         if event.name() == "[memory]":
             held += event.nbytes()
             peak = max(peak, held)

@@ -43,7 +43,7 @@ class Quiet:
 
 
 class Display:
-    """A bar with reward, gradient norm and time left on a terminal; elsewhere a line an evaluation."""
+    """A bar on a terminal: reward, gradient norm, time left. Elsewhere a line an evaluation."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

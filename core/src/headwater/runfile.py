@@ -108,11 +108,12 @@ def _override(table: dict[str, Any], text: str) -> str:
         value = tomli.loads(f"value = {raw}")["value"]
     except tomli.TOMLDecodeError:
         value = raw.strip()  # a bare word is text, as in --set estimator.use=bptt
+    inner: Any = table
     for parent in parents:
-        table = table.setdefault(parent, {})
-        if not isinstance(table, dict):
+        inner = inner.setdefault(parent, {})
+        if not isinstance(inner, dict):
             return f"--set {text}: {parent!r} is not a table"
-    table[last] = value
+    inner[last] = value
     return ""
 
 

@@ -12,7 +12,8 @@ import inspect
 import textwrap
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
@@ -71,12 +72,13 @@ def settings_of(cls: type) -> list[attrs.Attribute[Any]]:
 
 
 def _value(field: attrs.Attribute[Any], raw: Any) -> Any:
-    value = CONVERTER.structure(raw, field.type)
+    kind: Any = field.type
+    value = CONVERTER.structure(raw, kind)
     if field.converter is not None:
-        value = field.converter(value)  # type: ignore[misc, operator]
+        value = field.converter(value)  # type: ignore[operator]
     if field.validator is not None:
         shown = raw if value == raw and not isinstance(raw, (list, dict)) else value
-        field.validator(None, field, shown)  # type: ignore[arg-type]
+        field.validator(None, field, shown)
     return value
 
 
@@ -160,6 +162,10 @@ def _structure_nested(raw: Any, kind: Any) -> Any:
     return value
 
 
+def _of_origin(origins: tuple[Any, ...]) -> Callable[[Any], bool]:
+    return lambda kind: get_origin(kind) in origins
+
+
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter()
     for kind in _WORDS:
@@ -171,9 +177,7 @@ def _converter() -> cattrs.Converter:
         (dict, typing.get_origin(Mapping[str, int])): _structure_mapping,
     }
     for origins, hook in by_origin.items():
-        converter.register_structure_hook_func(
-            lambda kind, origins=origins: get_origin(kind) in origins, hook
-        )
+        converter.register_structure_hook_func(_of_origin(origins), hook)
     converter.register_structure_hook_func(attrs.has, _structure_nested)
     return converter
 
@@ -200,7 +204,7 @@ def field_docs(cls: type) -> dict[str, str]:
         except (OSError, TypeError, SyntaxError):
             continue  # a class made at run time has no source, hence no field docs
         statements = getattr(body, "body", [])
-        for statement, after in zip(statements, statements[1:], strict=False):
+        for statement, after in pairwise(statements):
             named = isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
             if named and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 docs[statement.target.id] = inspect.cleandoc(str(after.value.value))

@@ -145,7 +145,7 @@ def _check_group(group: Group, attribute: object, coupling: float) -> None:
         raise ValueError(f"basis must be ({len(active)}, {len(steps)}), got {shape}")
     if coupling != 0 and active[0] != steps[0]:
         raise ValueError(
-            f"coupling {coupling} needs the group's first step {steps[0]} to be active, got {active}"
+            f"coupling {coupling} needs the group's first step {steps[0]} active, got {active}"
         )
 
 

@@ -60,8 +60,8 @@ def report(summary: object) -> None:
         first = next(iter({**summary.rewards, **summary.held_out}.values()))
         console.print(table)
         console.print(
-            f"{first['before']['n']} held-out prompts, same noise before and after; in SE: the change "
-            "over the standard error of two independent means"
+            f"{first['before']['n']} held-out prompts, same noise before and after; in SE: "
+            "the change over the standard error of two independent means"
         )
     console.print(
         f"{summary.steps} steps in {summary.seconds:.0f} s, results in {summary.folder}",

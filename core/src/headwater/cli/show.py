@@ -24,7 +24,7 @@ def command(kind: str, name: str, as_json: bool) -> None:
         )
     entry = find(kind, name)
     cls = import_class(entry, f"show {kind} {name}")
-    found = {
+    found: dict[str, Any] = {
         "kind": kind,
         "name": entry.name,
         "distribution": entry.distribution,

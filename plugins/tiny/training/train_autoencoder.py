@@ -24,7 +24,9 @@ def main() -> None:
     pool = patch_pool(options.pool, options.seed)
     lines = [f"parameters {sum(p.numel() for p in model.parameters())} patches {len(pool)}"]
     start = time.monotonic()
-    train(model, pool, options, lambda text: lines.append(f"{text} s {time.monotonic() - start:.0f}"))
+    train(
+        model, pool, options, lambda text: lines.append(f"{text} s {time.monotonic() - start:.0f}")
+    )
     set_statistics(model, options)
     lines.append(f"held-out PSNR {psnr(model, options.seed + 1):.2f} dB")
     torch.save(model.state_dict(), options.work / "autoencoder.pt")

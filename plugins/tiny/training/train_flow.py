@@ -33,7 +33,7 @@ def main() -> None:
     model.autoencoder.requires_grad_(requires_grad=False)
     zero_initialise(model)
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    state = State(named, options.seed)
+    state = State(named, options.seed, inside="transformer_blocks", rate=0.02)
     checkpoint = options.work / "flow-state.pt"
     if checkpoint.exists():
         state.load(torch.load(checkpoint, weights_only=False))
@@ -65,16 +65,18 @@ def zero_initialise(model: TinyModel) -> None:
 class State:
     """Optimizers, EMA, generator and step: all that a resumed run needs."""
 
-    def __init__(self, named: list[tuple[str, Tensor]], seed: int) -> None:
-        hidden = [p for n, p in named if "transformer_blocks" in n and p.ndim == 2]
+    def __init__(
+        self, named: list[tuple[str, Tensor]], seed: int, inside: str, rate: float
+    ) -> None:
+        hidden = [p for n, p in named if inside in n and p.ndim == 2]
         ids = {id(p) for p in hidden}
         rest = [p for _, p in named if id(p) not in ids]
         self.named = named
         self.optimizers = [
-            torch.optim.Muon(hidden, lr=0.02, weight_decay=0.01),
-            torch.optim.AdamW(rest, lr=2e-3, weight_decay=0.01, betas=(0.9, 0.98)),
+            torch.optim.Muon(hidden, lr=rate, weight_decay=0.01),
+            torch.optim.AdamW(rest, lr=rate / 10, weight_decay=0.01, betas=(0.9, 0.98)),
         ]
-        self.rates = [0.02, 2e-3]
+        self.rates = [rate, rate / 10]
         self.ema = {n: p.detach().clone() for n, p in named}
         self.generator = Generator().manual_seed(seed)
         self.step = 0

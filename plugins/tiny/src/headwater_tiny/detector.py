@@ -78,7 +78,9 @@ def judge(images: Tensor, wanted: Sequence[Scene | str]) -> Verdict:
     scenes = [parse(item) if isinstance(item, str) else item for item in wanted]
     seen = look(images)
     if len(seen) != len(scenes):
-        raise ValueError(f"expected one scene an image, got {len(seen)} images, {len(scenes)} scenes")
+        raise ValueError(
+            f"expected one scene an image, got {len(seen)} images, {len(scenes)} scenes"
+        )
     rows = [demands(s, scene) for s, scene in zip(seen, scenes, strict=True)]
     flat = [[met for mets in row.values() for met in mets] for row in rows]
     nan = float("nan")
@@ -103,8 +105,7 @@ def demands(seen: Seen, scene: Scene) -> dict[str, list[bool]]:
     missing = [Found(None, None, None, -99, -99)] * len(wanted)
     pool = (*seen.objects, *missing)[: max(len(wanted), len(seen.objects))]
     options = [
-        {**common, **_assigned(chosen, scene, wanted)}
-        for chosen in permutations(pool, len(wanted))
+        {**common, **_assigned(chosen, scene, wanted)} for chosen in permutations(pool, len(wanted))
     ]
     return max(options, key=lambda option: sum(sum(mets) for mets in option.values()))
 
@@ -133,7 +134,9 @@ def at_position(seen: Found, position: str) -> bool:
     else:
         along, across = seen.y, seen.x
     low, high = {"center": (13, 19), "left": (5, 11), "top": (5, 11)}.get(position, (21, 27))
-    return low <= along <= high and 9 <= across <= 23 and (position != "center" or 13 <= across <= 19)
+    return (
+        low <= along <= high and 9 <= across <= 23 and (position != "center" or 13 <= across <= 19)
+    )
 
 
 def in_relation(first: Found, second: Found, relation: str) -> bool:
@@ -220,9 +223,7 @@ def _recognise(masks: Tensor, offset: Tensor, base: Tensor) -> list[Found]:
     cover = (along.clamp(0, 1) * near).flatten(1)  # (P, 1024)
     bank, names = templates()
     product = cover @ bank.T
-    overlap = product / (
-        cover.square().sum(dim=1)[:, None] + bank.square().sum(dim=1) - product
-    )
+    overlap = product / (cover.square().sum(dim=1)[:, None] + bank.square().sum(dim=1) - product)
     best, index = overlap.max(dim=1)
     found = []
     for color, score, i in zip(colors, best.tolist(), index.tolist(), strict=True):

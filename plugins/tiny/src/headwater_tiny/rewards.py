@@ -1,0 +1,68 @@
+"""The rewards `tiny-preference`, learned and differentiable, and `tiny-detector`, of rules."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from headwater import hookimpl
+from headwater.protocols import LoadContext
+from headwater.types import Batch
+from headwater_tiny.detector import judge
+from headwater_tiny.draw import SIZE
+from headwater_tiny.preference import MARGIN, PreferenceScorer, load_preference
+
+
+def _check(images: Tensor, who: str) -> None:
+    if tuple(images.shape[1:]) != (3, SIZE, SIZE):
+        raise ValueError(f"{who} judges images (B, 3, {SIZE}, {SIZE}), got {tuple(images.shape)}")
+
+
+@attrs.define(eq=False)
+class TinyPreference:
+    """A learned judge of image and prompt: a perfect image about 1, one flaw 0, more -1."""
+
+    differentiable: ClassVar[bool] = True
+    needs_text: ClassVar[bool] = True
+    margin: ClassVar[float | None] = MARGIN
+
+    dtype: Literal["float32", "float64"] = "float32"
+    """Of the scorer's weights and arithmetic."""
+    _scorer: PreferenceScorer = attrs.field(init=False, default=None)
+
+    def load(self, context: LoadContext) -> None:
+        """Load the frozen scorer."""
+        self._scorer = load_preference(getattr(torch, self.dtype)).to(context.device)
+
+    @hookimpl
+    def score(self, images: Tensor, batch: Batch) -> Tensor:
+        """(B,) scores in (-2, 2), smooth in images (B, 3, 32, 32)."""
+        _check(images, "tiny-preference")
+        texts = [prompt.text for prompt in batch.prompts]
+        return self._scorer(images.to(getattr(torch, self.dtype)), texts)
+
+
+@attrs.frozen(eq=False)
+class TinyDetector:
+    """Rules: whether an image shows what its prompt asks for."""
+
+    differentiable: ClassVar[bool] = False
+    needs_text: ClassVar[bool] = True
+    margin: ClassVar[float | None] = None
+
+    measure: Literal["correct", "fraction"] = "correct"
+    """1 only where everything is right, or the fraction of the demands that are met."""
+
+    def load(self, context: LoadContext) -> None:
+        """Nothing to load."""
+
+    @hookimpl
+    def score(self, images: Tensor, batch: Batch) -> Tensor:
+        """(B,) in [0, 1] for images (B, 3, 32, 32)."""
+        _check(images, "tiny-detector")
+        verdict = judge(images, [prompt.text for prompt in batch.prompts])
+        value = verdict.correct if self.measure == "correct" else verdict.fraction
+        return value.to(images.device)

@@ -86,7 +86,8 @@ def sample_lines(model, scorer, texts: list[str]) -> list[str]:
         f"preference of samples: {spread(score)}",
         f"preference of samples the detector finds right: {spread(right)}",
         f"preference of samples the detector finds wrong: {spread(wrong)}",
-        f"correlation with correct {matrix[0, 1]:.3f} with fraction {matrix[0, 2]:.3f} AUC {auc:.3f}",
+        f"correlation with correct {matrix[0, 1]:.3f} with fraction {matrix[0, 2]:.3f}",
+        f"AUC of right against wrong {auc:.3f}",
     ]
 
 

@@ -27,6 +27,9 @@ def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
 class PatchAutoencoder(nn.Module):
     """MLPs on 8 x 8 patches."""
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, hidden: int = 288, channels: int = CHANNELS) -> None:
         super().__init__()
         self.encoder = mlp(3 * PATCH * PATCH, hidden, channels)

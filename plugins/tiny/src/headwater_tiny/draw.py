@@ -6,14 +6,15 @@ and its flawed variants differ in what was changed and in nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Any
 
 import attrs
 import torch
 from torch import Generator, Tensor
 
-from headwater_tiny.grammar import BACKGROUNDS, COLORS, SHAPES, SIZES, Scene, Thing
+from headwater_tiny.grammar import BACKGROUNDS, COLORS, SHAPES, SIZES, Draws, Scene, Thing
 
 SIZE = 32
 RADII = {"small": 4.0, "large": 7.0}
@@ -39,6 +40,7 @@ RGB = {
 }
 """Colours inside (0, 1), so that a sigmoid reaches them."""
 
+Pick = Callable[[Sequence[Any]], Any]
 _GRID = (8, 12, 16, 20, 24)
 _MIDDLE = (12, 16, 20)
 _QUADRANTS = ((8, 8), (24, 8), (8, 24), (24, 24))
@@ -71,22 +73,17 @@ class Layout:
 
 def place(scene: Scene, generator: Generator) -> Layout:
     """Choose what the scene leaves free: colours, sizes, centres."""
-    draws = iter(torch.rand(24, generator=generator).tolist())
-
-    def pick(choices: Sequence) -> object:
-        return choices[int(next(draws) * len(choices))]
+    pick = Draws(generator).pick
 
     def fill(thing: Thing, center: tuple[int, int], size: str) -> Placed:
         color = thing.color or pick(COLORS)
         return Placed(thing.shape, color, thing.size or size, *center)
 
     if len(scene.things) == 2:
-        centers = _pair(scene.relation, pick)
-        return Layout(
-            scene.background,
-            tuple(fill(t, c, pick(SIZES)) for t, c in zip(scene.things, centers, strict=True)),
-        )
+        pair = zip(scene.things, _pair(scene.relation, pick), strict=True)
+        return Layout(scene.background, tuple(fill(t, c, pick(SIZES)) for t, c in pair))
     size = pick(SIZES)
+    centers: tuple[tuple[int, int], ...]
     if scene.count == 1:
         centers = (_single(scene.position, pick),)
     elif scene.count == 2:
@@ -97,7 +94,7 @@ def place(scene: Scene, generator: Generator) -> Layout:
     return Layout(scene.background, tuple(fill(scene.things[0], c, size) for c in centers))
 
 
-def _single(position: str | None, pick) -> tuple[int, int]:
+def _single(position: str | None, pick: Pick) -> tuple[int, int]:
     """Centre of a lone object."""
     if position is None:
         return pick(_GRID), pick(_GRID)
@@ -111,7 +108,7 @@ def _single(position: str | None, pick) -> tuple[int, int]:
     }[position]
 
 
-def _pair(relation: str | None, pick) -> tuple[tuple[int, int], tuple[int, int]]:
+def _pair(relation: str | None, pick: Pick) -> tuple[tuple[int, int], tuple[int, int]]:
     """Centres of two objects."""
     relation = relation or pick(("left of", "right of", "above", "below"))
     low, high = (8, pick(_MIDDLE)), (24, pick(_MIDDLE))

@@ -6,7 +6,8 @@ of the image (blur, noise, blend) leaves the layout alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import attrs
 import torch
@@ -17,6 +18,7 @@ from headwater_tiny.detector import Found, Seen, demands
 from headwater_tiny.draw import Layout, Placed, place
 from headwater_tiny.grammar import BACKGROUNDS, COLORS, POSITIONS, SHAPES, Scene
 
+T = TypeVar("T")
 LAYOUT_FLAWS = (
     "color",
     "shape",
@@ -63,7 +65,7 @@ def spoil_any(layout: Layout, scene: Scene, generator: Generator) -> tuple[Layou
     return _missing(layout, scene, generator) or layout, "missing"
 
 
-def _pick(choices: Sequence, generator: Generator):
+def _pick(choices: Sequence[T], generator: Generator) -> T:
     return choices[int(torch.randint(len(choices), (1,), generator=generator))]
 
 
@@ -71,7 +73,9 @@ def _other(choices: Sequence[str], value: str, generator: Generator) -> str:
     return _pick([c for c in choices if c != value], generator)
 
 
-def _change_one(layout: Layout, generator: Generator, change) -> Layout | None:
+def _change_one(
+    layout: Layout, generator: Generator, change: Callable[[Placed], Placed]
+) -> Layout | None:
     """Apply `change` to one object."""
     if not layout.objects:
         return None

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwater_tiny.text import LENGTH
 from headwater_tiny.grammar import VOCABULARY
-from headwater_tiny.text import tokenize
+from headwater_tiny.text import LENGTH, tokenize
 
 MARGIN = 0.9
 """Hinge margin: nine of ten perfect drawings score more."""
@@ -88,7 +87,8 @@ class PreferenceScorer(nn.Module):
         gate = self.image_gate(image) * self.text_gate(text)
         mixed = F.gelu(gate + self.image_add(image) + self.text_add(text))
         raw = self.score(F.gelu(self.hidden(mixed))).squeeze(-1)
-        return BOUND * torch.tanh(raw / BOUND)
+        bounded: Tensor = BOUND * torch.tanh(raw / BOUND)
+        return bounded
 
     def forward(self, images: Tensor, texts: list[str]) -> Tensor:
         """Images (B, 3, 32, 32) and their B prompts to scores (B,), higher is better."""

@@ -1,0 +1,31 @@
+"""What the benchmarks share: composed stages on the tiny model, and plain tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headwater.composition import compose
+from headwater.geometry import draws_of
+from headwater.stage import Stage, open_stage
+from headwater.types import Rollout
+
+HERE = Path(__file__).parent
+BASE = HERE / "base.toml"
+
+
+def stage_of(*overrides: str) -> Stage:
+    """The base run file with overrides, loaded."""
+    return open_stage(compose(BASE, overrides), "cpu")
+
+
+def rollout_of(stage: Stage) -> Rollout:
+    """The first rollout of a run, one micro-batch."""
+    return stage.sample(draws_of(stage.run.file, stage.run.prompts, 0), 0)
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table in Markdown."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    for row in [head, ["-" * width for width in widths], *rows]:
+        print("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |")

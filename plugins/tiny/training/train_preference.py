@@ -56,7 +56,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--log", type=Path, default=Path(__file__).with_suffix(".log"))
     parser.add_argument("--samples", type=Path, help="file of `make_samples.py`")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--steps", type=int, default=1500)
     return parser.parse_args()
 
 
@@ -74,10 +74,9 @@ def train(
     while state.step < options.steps:
         state.set_rate(schedule(state.step, options.steps))
         texts, images, grades = batch(autoencoder, held_out, state.generator)
-        with torch.autocast("cpu", torch.bfloat16):
-            loss, accuracy = preference_loss(model, texts, images, grades)
-            if extra is not None:
-                loss = loss + sample_loss(model, extra, state.generator)
+        loss, accuracy = preference_loss(model, texts, images, grades)
+        if extra is not None:
+            loss = loss + sample_loss(model, extra, state.generator)
         loss.backward()
         state.update()
         running.append((loss.item(), accuracy))
@@ -193,7 +192,7 @@ def preference_loss(
     P, K = grades.shape
     image = model.embed_images(images.flatten(0, 1))  # (P * K, 256)
     text = model.embed_texts(tokenize(texts))
-    every = model.compare(image[:, None], text[None]).float().view(P, K, P)
+    every = model.compare(image[:, None], text[None]).view(P, K, P)
     own = every[torch.arange(P), :, torch.arange(P)]  # (P, K)
     fit = F.smooth_l1_loss(own, grades, beta=0.25)
     better = grades[:, :, None] > grades[:, None, :] + 0.25
@@ -213,7 +212,7 @@ def sample_loss(model: PreferenceScorer, extra: dict, generator: Generator) -> T
     """Regression to the grade of samples of the flow model."""
     rows = torch.randint(len(extra["grades"]), (SAMPLES,), generator=generator)
     scores = model(extra["images"][rows].float(), [extra["texts"][i] for i in rows.tolist()])
-    return 0.5 * F.smooth_l1_loss(scores.float(), extra["grades"][rows], beta=0.25)
+    return 0.5 * F.smooth_l1_loss(scores, extra["grades"][rows], beta=0.25)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def _margins(scores: Scores, margin: Margin) -> Mapping[str, float]:
     if isinstance(margin, dict):
         if set(margin) != set(scores.values):
             raise ValueError(
-                f"[algorithm] margin names {sorted(margin)}, the rewards are {sorted(scores.values)}"
+                f"[algorithm] margin names {sorted(margin)}, "
+                f"the rewards are {sorted(scores.values)}"
             )
         return margin
     if margin != "stated":

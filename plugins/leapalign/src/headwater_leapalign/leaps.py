@@ -26,9 +26,7 @@ def draw_anchors(
     return sorted(first + int(i) for i in chosen)
 
 
-def leap_distance(
-    start: Tensor, velocity: Tensor, size: float, target: Tensor
-) -> Tensor:
+def leap_distance(start: Tensor, velocity: Tensor, size: float, target: Tensor) -> Tensor:
     """Mean absolute difference of `start - size velocity` and `target`: (B,).
 
     All tensors (B, *latent); size: sigma at the start less sigma at the target.

@@ -18,7 +18,7 @@ class Active:
     """Which steps are evaluated with gradient."""
 
     place: Place = "late-biased"
-    """Drawn with a late bias, evenly spaced supports of a segment, or a stride from a random step."""
+    """A late-biased draw, evenly spaced supports of a segment, or a stride from a random step."""
     count: int = attrs.field(default=3, validator=at_least(1))
     """Active steps in all; with "supports", the supports of a segment."""
     late_bias: float = attrs.field(default=2.0, validator=at_least(0))

@@ -6,10 +6,6 @@ import attrs
 import pluggy
 import pytest
 import torch
-from headwater import hookspecs
-from headwater.engine import MODES, Engine, backpropagate, endpoint_gradient, run_groups
-from headwater.markers import PROJECT, hookimpl
-from headwater.types import Credit, Group, Rollout, Surrogate
 from torch import Tensor, nn
 from toy_flow import (
     LATENT,
@@ -23,6 +19,11 @@ from toy_flow import (
     zero_gradients,
 )
 from toy_upstreams import DownhillUpstream
+
+from headwater import hookspecs
+from headwater.engine import MODES, Engine, backpropagate, endpoint_gradient, run_groups
+from headwater.markers import PROJECT, hookimpl
+from headwater.types import Credit, Group, Rollout, Surrogate
 
 N = 5
 

@@ -7,11 +7,8 @@ rounding 1e-16 each.
 from __future__ import annotations
 
 import attrs
-import headwater.engine as engine_module
 import pytest
 import torch
-from headwater.engine import MODES, Engine, backpropagate, evaluate
-from headwater.types import Group, Rollout, Surrogate
 from torch import Tensor
 from toy_flow import (
     ToyFlow,
@@ -22,6 +19,10 @@ from toy_flow import (
     zero_gradients,
 )
 from toy_upstreams import DownhillUpstream, PerStepEnergy
+
+import headwater.engine as engine_module
+from headwater.engine import MODES, Engine, backpropagate, evaluate
+from headwater.types import Group, Rollout, Surrogate
 
 EXACT = 1e-12
 N = 7

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 import attrs
 import torch
+from torch import Tensor, nn
+
 from headwater.dynamics import Ode
 from headwater.randomness import noise
 from headwater.rollout import RolloutLoop
 from headwater.types import Batch, Prompt, Request, Rollout
-from torch import Tensor, nn
 
 LATENT = (2, 3)
 WIDTH = 5

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from headwater.markers import hookimpl
 from torch import Tensor
+
+from headwater.markers import hookimpl
 
 
 class DownhillUpstream:

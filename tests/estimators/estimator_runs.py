@@ -7,12 +7,13 @@ from typing import Any
 
 import attrs
 import torch
+from torch import Tensor
+from toy_flow import ToyFlow, other_reward, roll_out, smooth_reward
+
 from headwater.engine import backpropagate
 from headwater.randomness import generator_of
 from headwater.types import Batch, Credit, Diagnostics, Rollout, Scores, Surrogate
 from headwater_direct import Direct
-from torch import Tensor
-from toy_flow import ToyFlow, other_reward, roll_out, smooth_reward
 
 REWARDS = {"smooth": smooth_reward, "other": other_reward}
 WEIGHTS = {"smooth": 0.7, "other": 1.3}

@@ -11,9 +11,8 @@ import attrs
 import pytest
 import torch
 from estimator_runs import MARGINS, build, joint_backward, scores_of, update
-from headwater_classics import Bptt, DraftK, DraftLV, DRTune, ReFL
-from headwater_direct import Direct
 from joint_graphs import Cache, bptt, draft_k, draft_lv, drtune, refl
+from torch import Tensor
 from toy_flow import (
     ToyFlow,
     gradient_vector,
@@ -22,7 +21,9 @@ from toy_flow import (
     roll_out,
     zero_gradients,
 )
-from torch import Tensor
+
+from headwater_classics import Bptt, DraftK, DraftLV, DRTune, ReFL
+from headwater_direct import Direct
 
 B, N = 4, 10
 EXACT = 1e-10
@@ -243,7 +244,7 @@ def test_drtune_trains_equally_spaced_steps_up_to_a_late_stop(flow) -> None:
         active = surrogate.groups[0].active
         stride = (stop + 1) // 3
         assert [b - a for a, b in zip(active, active[1:], strict=False)] == [stride, stride]
-        assert 0 <= active[0] and active[-1] <= stop
+        assert active[0] >= 0 and active[-1] <= stop
         stops[stop] += 1
         trained_stop[active[-1] == stop] += 1
     assert set(stops) == set(range(15, 25))

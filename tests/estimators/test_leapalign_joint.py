@@ -5,11 +5,14 @@ Tolerance 1e-10 relative in float64, far above rounding (1e-14 seen) and far bel
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
-from estimator_runs import joint_backward, update
-from headwater_leapalign import LeapAlign
+from estimator_runs import build, joint_backward, update
 from joint_graphs import Cache, leapalign
 from toy_flow import gradient_vector, make_batch, relative, roll_out, zero_gradients
+
+from headwater_leapalign import LeapAlign
 
 B, N = 4, 9
 
@@ -18,7 +21,9 @@ def compare(estimator, flow, rollout, seed, record, mode="stream") -> list[int]:
     zero_gradients(flow)
     found = update(estimator, flow, rollout, seed, mode=mode)
     through_engine = gradient_vector(flow)
-    anchors = [group.active[0] for group in found.surrogate.groups]
+    groups = found.surrogate.groups
+    anchors = [group.active[0] for group in groups]
+    assert groups[0].coupling == 0, "nothing reads the gradient before the first leap"
     cache = Cache(flow, rollout)
     endpoint, weights = leapalign(cache, anchors, estimator.coupling, estimator.tau)
     if not estimator.similarity_weights:
@@ -78,10 +83,6 @@ def test_every_mode_of_the_engine_gives_it(flow, rollout, mode, record_property)
 
 def test_the_anchors_are_any_two_steps_with_even_chances(flow, rollout) -> None:
     """36 pairs of 9 steps, 1,800 draws: chi-square of 35 degrees stays under 79 (1 in 20,000)."""
-    from collections import Counter
-
-    from estimator_runs import build
-
     seen: Counter[tuple[int, ...]] = Counter()
     for seed in range(1800):
         groups = build(LeapAlign(), flow, rollout, seed).groups

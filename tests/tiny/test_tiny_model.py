@@ -154,6 +154,8 @@ def test_only_the_transformer_is_trained_in_full():
 
 
 def test_an_exported_lora_is_loaded_by_diffusers_with_its_scale(tmp_path):
+    from diffusers import FlowMatchEulerDiscreteScheduler, StableDiffusion3Pipeline
+
     from headwater_tiny.model import load_model
 
     backbone = loaded(Tiny(dtype="float64", rank=4, alpha=12.0))
@@ -164,8 +166,11 @@ def test_an_exported_lora_is_loaded_by_diffusers_with_its_scale(tmp_path):
             parameter.copy_(0.05 * noise)
     backbone.export(tmp_path)
     fresh = load_model(torch.float64).transformer
-    file = tmp_path / "pytorch_lora_weights.safetensors"
-    fresh.load_lora_adapter(file, prefix="transformer")
+    names = [f"{kind}{i}" for kind in ("text_encoder", "tokenizer") for i in ("", "_2", "_3")]
+    absent = dict.fromkeys(["vae", *names])
+    scheduler = FlowMatchEulerDiscreteScheduler()
+    pipeline = StableDiffusion3Pipeline(transformer=fresh, scheduler=scheduler, **absent)
+    pipeline.load_lora_weights(tmp_path)
     conditioning = backbone.encode([Prompt(held_out()[0])])
     x = backbone.noise((16, 4, 4), [0])
     arguments = (x, conditioning.states, conditioning.pooled, torch.tensor([500.0]))

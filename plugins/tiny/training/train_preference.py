@@ -16,11 +16,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from attributes import OUTPUTS, attribute_loss
 from torch import Generator, Tensor
 from train_flow import State, prompt_list
 
 from headwater_tiny.autoencoder import PatchAutoencoder
-from headwater_tiny.draw import draw, place
+from headwater_tiny.draw import Layout, draw, place
 from headwater_tiny.flaws import IMAGE_FLAWS, degrade, spoil, spoil_any
 from headwater_tiny.grammar import Scene, describe, sample_scene
 from headwater_tiny.preference import PreferenceScorer
@@ -42,11 +43,13 @@ def main() -> None:
     autoencoder.load_state_dict(torch.load(options.work / "autoencoder.pt"))
     autoencoder.requires_grad_(requires_grad=False)
     model = PreferenceScorer()
-    state = State(list(model.named_parameters()), options.seed, inside="blocks", rate=0.01)
+    head = torch.nn.Linear(256, OUTPUTS)
+    named = [*model.named_parameters(), *((f"head.{n}", p) for n, p in head.named_parameters())]
+    state = State(named, options.seed, inside="blocks", rate=0.01)
     checkpoint = options.work / "preference-state.pt"
     if checkpoint.exists():
         state.load(torch.load(checkpoint, weights_only=False))
-    train(model, autoencoder, state, options, checkpoint)
+    train(model, head, autoencoder, state, options, checkpoint)
 
 
 def arguments() -> argparse.Namespace:
@@ -62,6 +65,7 @@ def arguments() -> argparse.Namespace:
 
 def train(
     model: PreferenceScorer,
+    head: torch.nn.Linear,
     autoencoder: PatchAutoencoder,
     state: State,
     options: argparse.Namespace,
@@ -73,8 +77,10 @@ def train(
     log = options.log.open("a")
     while state.step < options.steps:
         state.set_rate(schedule(state.step, options.steps))
-        texts, images, grades = batch(autoencoder, held_out, state.generator)
-        loss, accuracy = preference_loss(model, texts, images, grades)
+        texts, layouts, images, grades = batch(autoencoder, held_out, state.generator)
+        image = model.embed_images(images.flatten(0, 1)).view(PROMPTS, 6, -1)
+        loss, accuracy = preference_loss(model, texts, image, grades)
+        loss = loss + 0.2 * attribute_loss(head(image[:, :5].flatten(0, 1)), layouts)
         if extra is not None:
             loss = loss + sample_loss(model, extra, state.generator)
         loss.backward()
@@ -87,7 +93,8 @@ def train(
             log.write(f" s {seconds:.0f}\n")
             log.flush()
         if state.step % 250 == 0 or state.step == options.steps:
-            torch.save(state.ema, options.work / "preference.pt")
+            scorer = {n: p for n, p in state.ema.items() if not n.startswith("head.")}
+            torch.save(scorer, options.work / "preference.pt")
             torch.save(state.dump(), checkpoint)
 
 
@@ -99,8 +106,8 @@ def schedule(step: int, total: int) -> float:
 
 def batch(
     autoencoder: PatchAutoencoder, held_out: set[str], generator: Generator
-) -> tuple[list[str], Tensor, Tensor]:
-    """Prompts (P), images (P, 6, 3, 32, 32) and grades (P, 6)."""
+) -> tuple[list[str], list[Layout], Tensor, Tensor]:
+    """Prompts (P), layouts (5 P), images (P, 6, 3, 32, 32) and grades (P, 6)."""
     scenes: list[Scene] = []
     while len(scenes) < PROMPTS:
         scene = sample_scene(generator)
@@ -111,10 +118,11 @@ def batch(
     degraded, grade = degraded_images(autoencoder, scenes, images, generator)
     images = torch.cat([images, degraded[:, None]], dim=1)
     grades = torch.cat([torch.tensor(GRADES).expand(PROMPTS, -1), grade[:, None]], dim=1)
-    return [describe(s) for s in scenes], round_trip(autoencoder, images, generator), grades
+    images = round_trip(autoencoder, images, generator)
+    return [describe(s) for s in scenes], layouts, images, grades
 
 
-def drawings(scene: Scene, generator: Generator) -> list:
+def drawings(scene: Scene, generator: Generator) -> list[Layout]:
     """Two clean layouts, two with one flaw, one with two."""
     clean = [place(scene, generator), place(scene, generator)]
     flawed = [spoil_any(layout, scene, generator)[0] for layout in clean]
@@ -186,13 +194,15 @@ def round_trip(autoencoder: PatchAutoencoder, images: Tensor, generator: Generat
 
 
 def preference_loss(
-    model: PreferenceScorer, texts: list[str], images: Tensor, grades: Tensor
+    model: PreferenceScorer, texts: list[str], image: Tensor, grades: Tensor
 ) -> tuple[Tensor, float]:
-    """Loss, and the fraction of pairs of different grade within a prompt that are in order."""
+    """Loss, and the fraction of pairs of different grade within a prompt that are in order.
+
+    image: vectors (P, K, 256).
+    """
     P, K = grades.shape
-    image = model.embed_images(images.flatten(0, 1))  # (P * K, 256)
     text = model.embed_texts(tokenize(texts))
-    every = model.compare(image[:, None], text[None]).view(P, K, P)
+    every = model.compare(image[:, :, None], text)  # (P, K, P)
     own = every[torch.arange(P), :, torch.arange(P)]  # (P, K)
     fit = F.smooth_l1_loss(own, grades, beta=0.25)
     better = grades[:, :, None] > grades[:, None, :] + 0.25

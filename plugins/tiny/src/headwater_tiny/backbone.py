@@ -25,6 +25,10 @@ TARGETS = (
     *("ff.net.0.proj", "ff.net.2", "ff_context.net.0.proj", "ff_context.net.2"),
 )
 """Linear layers that a LoRA adapts: attention and MLP, of the image and of the text."""
+UNUSED = tuple(
+    f"transformer_blocks.{Config().layers - 1}.attn.{name}" for name in ("add_q_proj", "norm_added_q")
+)
+"""The last block drops its text output, so the queries of the text there reach nothing."""
 
 
 @attrs.frozen(eq=False)
@@ -82,9 +86,11 @@ class Tiny:
         model = load_model(self._dtype).to(context.device)
         model.requires_grad_(requires_grad=False)
         if self.train == "lora":
-            adapters.train_lora(model.transformer, self.rank, self.alpha, TARGETS, context.seed)
+            adapters.train_lora(
+                model.transformer, self.rank, self.alpha, TARGETS, context.seed, UNUSED
+            )
         else:
-            adapters.train_full(model.transformer)
+            adapters.train_full(model.transformer, UNUSED)
         self._model, self.network = model, model.transformer
 
     def network_evaluations(self, guidance: float) -> tuple[int, int]:

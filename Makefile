@@ -5,7 +5,7 @@ PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign 
 TESTED := $(BIN)/.installed
 OUT ?=
 
-.PHONY: install demo test long lint bench docs clean
+.PHONY: install demo test long lint bench clean
 
 install: $(TESTED)
 

@@ -20,6 +20,7 @@ from common import stage_of
 from headwater.geometry import draws_of
 from headwater.stage import Stage
 from headwater.trainer import Trainer
+from headwater.types import Batch, Request
 
 K = 2
 
@@ -38,8 +39,6 @@ class BareLoop:
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=table.lr, betas=table.betas, weight_decay=table.weight_decay
         )
-        shape = (32, 32)
-        del shape
 
     def step(self, index: int) -> None:
         """Rollout, reward gradient, the last K steps one by one, update."""
@@ -47,8 +46,6 @@ class BareLoop:
         draws = draws_of(run.file, run.prompts, index)
         self.optimizer.zero_grad(set_to_none=False)
         conditioning = backbone.encode([d.prompt for d in draws])
-        from headwater.types import Batch, Request
-
         shape = backbone.shape(Request(32, 32))
         sigmas = backbone.sigmas(run.file.rollout.steps, shape)
         n, b = run.file.rollout.steps, len(draws)
@@ -58,9 +55,7 @@ class BareLoop:
                 v = backbone.velocity(states[-1], sigmas[i].expand(b), conditioning)
                 states.append(states[-1] - (sigmas[i] - sigmas[i + 1]) * v)
         image = states[-1].detach().requires_grad_()
-        batch = Batch(
-            tuple(d.prompt for d in draws), conditioning, (0,) * b, (0,) * b, 32, 32, n
-        )
+        batch = Batch(tuple(d.prompt for d in draws), conditioning, (0,) * b, (0,) * b, 32, 32, n)
         score = self.reward.score(backbone.decode(image), batch)
         loss = (self.reward.margin - score).clamp(min=0).sum() / b
         (carried,) = torch.autograd.grad(loss, image)
@@ -81,7 +76,7 @@ def main() -> None:
     parser.add_argument("--train", default="full", choices=["lora", "full"])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    sets = ["estimator.use=draft-k", f"estimator.K={K}", f"backbone.train={options.train}"]
+    sets = ["estimator.use=draft-k", f"estimator.k={K}", f"backbone.train={options.train}"]
     trainer = Trainer(stage_of(*sets))
     bare = BareLoop(stage_of(*sets))
     for index in range(2):

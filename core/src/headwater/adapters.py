@@ -12,16 +12,27 @@ from torch.nn import Module, Parameter
 
 
 def train_lora(
-    network: Module, rank: int, alpha: float, targets: Sequence[str], seed: int
+    network: Module,
+    rank: int,
+    alpha: float,
+    targets: Sequence[str],
+    seed: int,
+    unused: Sequence[str] = (),
 ) -> Mapping[str, Parameter]:
     """Freeze `network` and put a LoRA of `rank`, scaled by alpha / rank, on its `targets`.
 
-    targets: ends of module names, as in peft. No dropout: the policy must be one function.
+    targets: ends of module names, as in peft. unused: names of modules that do not reach the
+    output, and get none. No dropout: the policy must be one function.
     Adapters are at least float32. A fresh LoRA changes nothing (B = 0).
     """
     network.requires_grad_(requires_grad=False)
     config = LoraConfig(
-        r=rank, lora_alpha=alpha, target_modules=list(targets), lora_dropout=0.0, bias="none"
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=list(targets),
+        exclude_modules=list(unused) or None,
+        lora_dropout=0.0,
+        bias="none",
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -32,9 +43,10 @@ def train_lora(
     return trainable(network)
 
 
-def train_full(network: Module) -> Mapping[str, Parameter]:
-    """Train every parameter of `network`."""
-    network.requires_grad_(requires_grad=True)
+def train_full(network: Module, unused: Sequence[str] = ()) -> Mapping[str, Parameter]:
+    """Train every parameter of `network`, but for those of modules that do not reach the output."""
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(not name.startswith(tuple(f"{module}." for module in unused)))
     return trainable(network)
 
 

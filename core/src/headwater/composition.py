@@ -96,7 +96,28 @@ def compose(path: str | Path, overrides: Sequence[str] = ()) -> Run:
         **{kind: named for kind, named in made.items() if named is not None},
     )
     _try_composition(run, path)
+    problems = _in_company(run)
+    if problems:
+        raise InputError(str(path), problems)
     return run
+
+
+def _in_company(run: Run) -> list[str]:
+    """Problems that a plugin sees only beside the others, or at this number of steps."""
+    from headwater.plan import step_work
+
+    found = [
+        f"[{named.key}]: {problem}"
+        for named in run.named
+        if hasattr(named.plugin, "problems")
+        for problem in named.plugin.problems(run)
+    ]
+    if not found:
+        try:
+            step_work(run, 0)
+        except ValueError as error:
+            found.append(f"[estimator]: {error}")
+    return found
 
 
 _SINGLE = ("backbone", "dynamics", "algorithm", "estimator")

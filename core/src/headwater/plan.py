@@ -58,7 +58,7 @@ class _Silent:
 def plan(run: Run) -> dict[str, Any]:
     """Geometry and work of a run, ready for JSON."""
     file = run.file
-    every = [_step_work(run, index) for index in range(file.steps)]
+    every = [step_work(run, index) for index in range(file.steps)]
     draws = draws_of(file, run.prompts, 0)
     evaluations = 0
     if run.evaluation_prompts:
@@ -97,7 +97,7 @@ def _spread(values: Sequence[int]) -> dict[str, float]:
     return {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
 
 
-def _step_work(run: Run, index: int) -> Work:
+def step_work(run: Run, index: int) -> Work:
     """Work of one optimizer step; every micro-batch of a part has the same groups."""
     file = run.file
     draws = draws_of(file, run.prompts, index)

@@ -2,6 +2,9 @@
 
 A plugin is one attrs class. Its fields are the keys of its table in the run file, its class
 attributes declare what it can do, and nothing heavy happens before `load`.
+
+Any plugin may have `problems(run) -> Sequence[str]`: what is wrong with its settings beside the
+rest of a composed run, one sentence each. `headwater check` reports them with its table's name.
 """
 
 from __future__ import annotations

@@ -42,6 +42,10 @@ def sample(
     stage = open_stage(run, str(PartialState().device))
     if folder is not None:
         _restore(stage, folder, run.file.evaluation.weights)
+    try:
+        stage.backbone.encode(prompts)
+    except ValueError as error:
+        raise InputError("sample", [str(error)]) from None
     draws = [Draw(p, i, seed_of(seed, "sample", i), part=0) for i, p in enumerate(prompts)]
     rollout = stage.sample(draws, 0, run.file.evaluation.steps)
     images = stage.backbone.decode(rollout.state(rollout.steps))

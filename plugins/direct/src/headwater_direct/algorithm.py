@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 from torch import Generator, Tensor
@@ -11,6 +11,9 @@ from torch import Generator, Tensor
 from headwater import hookimpl
 from headwater.engine import endpoint_gradient, euler_upstream
 from headwater.types import Credit, Group, Rollout, Scores, Surrogate
+
+if TYPE_CHECKING:
+    from headwater.composition import Run
 
 Margin = float | dict[str, float] | Literal["stated", "none"]
 
@@ -34,6 +37,15 @@ class Direct:
         """s_i = -h_i dL/dx_N."""
         return euler_upstream(group, rollout, carried)
 
+    def problems(self, run: Run) -> list[str]:
+        """Margins that do not fit the run's rewards."""
+        stated = {key: named.plugin.margin for key, named in run.rewards.items()}
+        try:
+            margins_for(stated, self.margin)
+        except ValueError as error:
+            return [str(error)]
+        return []
+
     def stochastic_steps(self, step: int, N: int) -> tuple[int, ...]:
         """None: the sample is a deterministic function of its noise."""
         return ()
@@ -51,7 +63,7 @@ def hinge(scores: Scores, margin: Margin) -> Tensor:
     """l_b of every sample, (B',), with autograd history."""
     if margin == "none":
         return -scores.total()
-    margins = _margins(scores, margin)
+    margins = margins_for(scores.margins, margin)
     parts = [
         scores.weights[key] * (margins[key] - value).clamp(min=0)
         for key, value in scores.values.items()
@@ -59,22 +71,21 @@ def hinge(scores: Scores, margin: Margin) -> Tensor:
     return sum(parts[1:], start=parts[0])
 
 
-def _margins(scores: Scores, margin: Margin) -> Mapping[str, float]:
-    """A margin for every reward; ValueError where one is missing or too many are given."""
+def margins_for(stated: Mapping[str, float | None], margin: Margin) -> Mapping[str, float]:
+    """A margin for every reward key; ValueError where one is missing or too many are given."""
+    if margin == "none":
+        return {}
     if isinstance(margin, dict):
-        if set(margin) != set(scores.values):
-            raise ValueError(
-                f"[algorithm] margin names {sorted(margin)}, "
-                f"the rewards are {sorted(scores.values)}"
-            )
+        if set(margin) != set(stated):
+            raise ValueError(f"margin names {sorted(margin)}, the rewards are {sorted(stated)}")
         return margin
     if margin != "stated":
-        return dict.fromkeys(scores.values, float(margin))
-    stated = {key: m for key, m in scores.margins.items() if m is not None}
-    missing = sorted(set(scores.values) - set(stated))
+        return dict.fromkeys(stated, float(margin))
+    known = {key: value for key, value in stated.items() if value is not None}
+    missing = sorted(set(stated) - set(known))
     if missing:
         raise ValueError(
-            f"reward {missing[0]!r} states no margin; set [algorithm] margin to a number, a table "
-            f'by reward key, or "none"'
+            f"reward {missing[0]!r} states no margin; set margin to a number, a table by reward "
+            f'key, or "none"'
         )
-    return stated
+    return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 import torch
@@ -18,6 +18,10 @@ from headwater.types import Prompt, Request, at_least_float32
 from headwater.validators import above, at_least
 from headwater_tiny.draw import SIZE
 from headwater_tiny.model import LATENT, Config, TinyModel, facts, load_model, sigma_grid
+from headwater_tiny.text import tokenize
+
+if TYPE_CHECKING:
+    from headwater.composition import Run
 
 TARGETS = (
     *("attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"),
@@ -26,7 +30,8 @@ TARGETS = (
 )
 """Linear layers that a LoRA adapts: attention and MLP, of the image and of the text."""
 UNUSED = tuple(
-    f"transformer_blocks.{Config().layers - 1}.attn.{name}" for name in ("add_q_proj", "norm_added_q")
+    f"transformer_blocks.{Config().layers - 1}.attn.{name}"
+    for name in ("add_q_proj", "norm_added_q")
 )
 """The last block drops its text output, so the queries of the text there reach nothing."""
 
@@ -92,6 +97,21 @@ class Tiny:
         else:
             adapters.train_full(model.transformer, UNUSED)
         self._model, self.network = model, model.transformer
+
+    def problems(self, run: Run) -> list[str]:
+        """A size or a prompt that the model was not made for."""
+        table = run.file.rollout
+        found = []
+        try:
+            self.shape(Request(table.height, table.width))
+        except ValueError as error:
+            found.append(str(error))
+        for prompt in (*run.prompts, *run.evaluation_prompts):
+            try:
+                tokenize([prompt.text, prompt.negative])
+            except ValueError as error:
+                return [*found, str(error)]
+        return found
 
     def network_evaluations(self, guidance: float) -> tuple[int, int]:
         """Two forwards under guidance; two backwards, or one if only one carries a gradient."""

@@ -183,7 +183,11 @@ def supports(start: int, target: int, order: int) -> list[int]:
 
 
 def lagrange_weights(points: Sequence[float], start: float, target: float) -> list[float]:
-    """The integral from start to target of each Lagrange polynomial through `points`."""
+    """The integral from start to target of each Lagrange polynomial through `points`.
+
+    Sigmas are counted from `start`: powers of small differences keep their digits.
+    """
+    points, target, start = [p - start for p in points], target - start, 0.0
     weights = []
     for a, point in enumerate(points):
         others = [p for b, p in enumerate(points) if b != a]

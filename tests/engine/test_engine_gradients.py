@@ -9,6 +9,7 @@ from __future__ import annotations
 import attrs
 import pytest
 import torch
+from group_kinds import KINDS, N, endpoint_cotangent, surrogate_of
 from torch import Tensor
 from toy_flow import (
     ToyFlow,
@@ -20,83 +21,15 @@ from toy_flow import (
 )
 from toy_upstreams import DownhillUpstream, PerStepEnergy
 
-import headwater.engine as engine_module
-from headwater.engine import MODES, Engine, backpropagate, evaluate
-from headwater.types import Group, Rollout, Surrogate
+from headwater.engine import MODES, backpropagate
+from headwater.types import Group, Rollout
 
 EXACT = 1e-12
-N = 7
-
-
-def ones(active: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
-    return torch.ones(len(active), len(steps), dtype=torch.float64)
-
-
-def delta(active: tuple[int, ...], steps: tuple[int, ...], factor: float = 1.0) -> Tensor:
-    return torch.tensor([[factor * (a == i) for i in steps] for a in active]).double()
-
-
-def signed(active: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
-    """No symmetry, rows of both signs: a swapped row or a transposed basis shows."""
-    generator = torch.Generator().manual_seed(len(steps) + 10 * len(active))
-    return torch.randn(len(active), len(steps), generator=generator, dtype=torch.float64)
-
-
-def single(step: int, coupling: float) -> Group:
-    return Group((step,), (step,), torch.ones(1, 1, dtype=torch.float64), coupling)
-
-
-def make_group(steps: range, active: tuple[int, ...], basis, coupling: float) -> Group:
-    return Group(tuple(steps), active, basis(active, tuple(steps)), coupling)
-
-
-KINDS: dict[str, tuple[Group, ...]] = {
-    "every step alone, coupled": tuple(single(i, 1.0) for i in range(N)),
-    "every step alone, uncoupled": tuple(single(i, 0.0) for i in range(N)),
-    "the last three, first uncoupled": (single(4, 0.0), single(5, 1.0), single(6, 1.0)),
-    "two leaps": (
-        make_group(range(1, 4), (1,), ones, 0.0),
-        make_group(range(4, 7), (4,), ones, 0.3),
-    ),
-    "two leaps, both coupled": (
-        make_group(range(4), (0,), ones, 0.6),
-        make_group(range(4, 7), (4,), ones, 0.3),
-    ),
-    "sparse": (make_group(range(N), (1, 4, 6), lambda a, s: delta(a, s, 1.8), 0.0),),
-    "bridge": (
-        make_group(range(3), (1, 2), delta, 0.0),
-        make_group(range(3, 7), (3, 5), delta, 0.5),
-    ),
-    "signed rows, three groups": (
-        make_group(range(2), (0, 1), signed, 1.0),
-        make_group(range(2, 5), (2, 4), signed, 0.7),
-        make_group(range(5, 7), (5,), signed, 0.2),
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def flow() -> ToyFlow:
-    return ToyFlow()
-
-
-@pytest.fixture(scope="module")
-def rollout(flow: ToyFlow) -> Rollout:
-    return roll_out(flow, make_batch(3, N))
 
 
 @pytest.fixture(autouse=True)
 def no_gradient_left(flow: ToyFlow) -> None:
     zero_gradients(flow)
-
-
-def endpoint_cotangent(rollout: Rollout) -> Tensor:
-    generator = torch.Generator().manual_seed(5)
-    return torch.randn(rollout.latents[0].shape, generator=generator).double()
-
-
-def surrogate_of(groups: tuple[Group, ...], rollout: Rollout, *, cached: bool = False) -> Surrogate:
-    return Surrogate(groups, rollout.latents[-1], None, rollout, cached_velocities=cached)
 
 
 def joint_graph(
@@ -206,131 +139,6 @@ def test_a_coupling_of_one_over_every_step_is_plain_backpropagation_to_the_noise
     found = backpropagate(flow, rollout, surrogate, DownhillUpstream(), g)
     assert relative(gradient_vector(flow), expected) < EXACT
     assert relative(found.carried, start.grad) < EXACT
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_only_the_input_of_a_coupled_groups_first_step_requires_a_gradient(
-    flow, rollout, mode, monkeypatch
-) -> None:
-    seen: list[dict[int, bool]] = []
-
-    def spy(*arguments):
-        found = evaluate(*arguments)
-        seen.append({step: x.requires_grad for step, (x, _) in found.items()})
-        return found
-
-    monkeypatch.setattr(engine_module, "evaluate", spy)
-    g = endpoint_cotangent(rollout)
-    bridge = KINDS["bridge"]
-    backpropagate(flow, rollout, surrogate_of(bridge, rollout), DownhillUpstream(), g, mode)
-    flags = {step: flag for one in seen for step, flag in one.items()}
-    assert flags == {1: False, 2: False, 3: True, 5: False}
-
-
-@pytest.mark.parametrize("mode", ["stream", "joint"])
-@pytest.mark.parametrize("kind", ["sparse", "every step alone, uncoupled"])
-def test_an_uncoupled_evaluation_is_handed_a_constant_state(flow, rollout, kind, mode) -> None:
-    seen: list[bool] = []
-
-    class Watching(ToyFlow):
-        def velocity(self, x, sigma, conditioning):
-            seen.append(x.requires_grad)
-            return super().velocity(x, sigma, conditioning)
-
-    watching = Watching()
-    g = endpoint_cotangent(rollout)
-    surrogate = surrogate_of(KINDS[kind], rollout)
-    backpropagate(watching, rollout, surrogate, DownhillUpstream(), g, mode)
-    assert seen == [False] * sum(len(group.active) for group in KINDS[kind])
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_coupling_of_zero_hands_on_the_very_tensor_it_was_given(flow, rollout, mode) -> None:
-    (group,) = KINDS["sparse"]
-    g = endpoint_cotangent(rollout)
-    cotangents = torch.ones(3, *g.shape, dtype=g.dtype)
-    found = Engine(flow, mode).backward(group, rollout, cotangents, g, {})
-    assert found is g
-    assert torch.equal(g, endpoint_cotangent(rollout))
-
-
-def test_a_coupling_leaves_the_carried_tensor_of_the_caller_as_it_was(flow, rollout) -> None:
-    g = endpoint_cotangent(rollout)
-    surrogate = surrogate_of(KINDS["every step alone, coupled"], rollout)
-    backpropagate(flow, rollout, surrogate, DownhillUpstream(), g)
-    assert torch.equal(g, endpoint_cotangent(rollout))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_step_is_evaluated_twice_and_the_counters_say_what_was_done(rollout, kind) -> None:
-    calls: list[float] = []
-
-    class Counting(ToyFlow):
-        def velocity(self, x, sigma, conditioning):
-            calls.append(float(sigma[0]))
-            return super().velocity(x, sigma, conditioning)
-
-    flow, groups = Counting(), KINDS[kind]
-    surrogate = surrogate_of(groups, rollout)
-    found = backpropagate(flow, rollout, surrogate, DownhillUpstream(), endpoint_cotangent(rollout))
-    active = [float(rollout.sigmas[a]) for group in groups for a in group.active]
-    assert sorted(calls) == sorted(active)
-    assert (found.forwards, found.backwards) == (2 * len(active), 2 * len(active))
-
-    calls.clear()
-    found = backpropagate(flow, rollout, surrogate, PerStepEnergy())
-    every = [float(rollout.sigmas[i]) for group in groups for i in group.steps]
-    assert sorted(calls) == sorted(every)
-    assert (found.forwards, found.backwards) == (2 * len(every), 2 * len(active))
-
-
-def test_fused_evaluates_each_group_in_one_network_forward(rollout) -> None:
-    sizes: list[int] = []
-
-    class Measuring(ToyFlow):
-        def velocity(self, x, sigma, conditioning):
-            sizes.append(len(x))
-            assert len(sigma) == len(x) == len(conditioning)
-            return super().velocity(x, sigma, conditioning)
-
-    surrogate = surrogate_of(KINDS["signed rows, three groups"], rollout)
-    g = endpoint_cotangent(rollout)
-    backpropagate(Measuring(), rollout, surrogate, DownhillUpstream(), g, "fused")
-    assert sizes == [3, 6, 6]
-
-
-def test_in_stream_no_more_is_saved_for_backward_at_once_when_more_steps_are_active(
-    flow, rollout
-) -> None:
-    """The largest number of live saved elements; joint shows that the measure can grow."""
-
-    def peak(active: tuple[int, ...], mode) -> int:
-        groups = (make_group(range(N), active, ones, 0.0),)
-        return peak_of_saved_elements(flow, rollout, groups, mode)
-
-    one = peak((6,), "stream")
-    assert peak((1, 3, 4, 5, 6), "stream") == one
-    assert peak((1, 3, 4, 5, 6), "joint") >= 4 * one
-
-
-def peak_of_saved_elements(flow, rollout, groups, mode) -> int:
-    live, most = 0, 0
-
-    class Saved:
-        def __init__(self, tensor: Tensor) -> None:
-            nonlocal live, most
-            self.tensor, self.size = tensor, tensor.numel()
-            live += self.size
-            most = max(most, live)
-
-        def __del__(self) -> None:
-            nonlocal live
-            live -= self.size
-
-    with torch.autograd.graph.saved_tensors_hooks(Saved, lambda saved: saved.tensor):
-        g = endpoint_cotangent(rollout)
-        backpropagate(flow, rollout, surrogate_of(groups, rollout), DownhillUpstream(), g, mode)
-    return most
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -31,6 +31,8 @@ PROMPTS = 32
 GRADES = (1.0, 1.0, 0.0, 0.0, -1.0)
 """Of the five drawings of a prompt; the sixth, degraded image brings its own."""
 WORST = -1.5
+BINDING = ("relation", "swap", "position")
+"""Flaws that keep the objects and change what belongs to what: the hard ones."""
 SAMPLES = 64
 """Flow samples of one step."""
 
@@ -59,7 +61,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--log", type=Path, default=Path(__file__).with_suffix(".log"))
     parser.add_argument("--samples", type=Path, help="file of `make_samples.py`")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=1700)
     return parser.parse_args()
 
 
@@ -123,9 +125,12 @@ def batch(
 
 
 def drawings(scene: Scene, generator: Generator) -> list[Layout]:
-    """Two clean layouts, two with one flaw, one with two."""
+    """Two clean layouts, two with one flaw (the first of binding, if it can be), one with two."""
     clean = [place(scene, generator), place(scene, generator)]
-    flawed = [spoil_any(layout, scene, generator)[0] for layout in clean]
+    hard = [spoil(clean[0], scene, kind, generator) for kind in BINDING]
+    first = next((layout for layout in hard if layout is not None), None)
+    flawed = [first or spoil_any(clean[0], scene, generator)[0]]
+    flawed.append(spoil_any(clean[1], scene, generator)[0])
     return [*clean, *flawed, spoil_any(flawed[1], scene, generator)[0]]
 
 

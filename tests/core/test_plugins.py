@@ -157,17 +157,23 @@ def test_an_estimator_and_algorithm_of_different_upstreams_are_matched_before_lo
 
 
 def test_a_plugin_can_object_to_the_rest_of_the_run(run_file, package):
-    source = GOOD + """
+    source = (
+        GOOD
+        + """
         def problems(self, run):
             return [f"too few steps: {run.file.rollout.steps}"]
 """
+    )
     package("their-package", {"estimator mine": "Mine"}, source)
     problem = one_problem(run_file({'use = "toy-bptt"': 'use = "mine"'}))
     assert problem == "[estimator]: too few steps: 5"
 
 
 def test_an_estimator_that_cannot_build_at_these_steps_is_found_before_loading(run_file, package):
-    source = GOOD.replace("return Surrogate", "raise ValueError(f'no {rollout.steps} steps')\n            return Surrogate")
+    source = GOOD.replace(
+        "return Surrogate",
+        "raise ValueError(f'no {rollout.steps} steps')\n            return Surrogate",
+    )
     package("their-package", {"estimator mine": "Mine"}, source)
     assert one_problem(run_file({'use = "toy-bptt"': 'use = "mine"'})) == "[estimator]: no 5 steps"
 

@@ -141,6 +141,7 @@ def test_nonsense_is_refused_in_words():
         ({"active": {"count": 0}}, "at least 1"),
         ({"active": {"place": "early"}}, "expected one of 'late-biased'"),
         ({"coupling": 2.0}, "from 0 to 1"),
+        ({"cap": 3, "split": "uniform"}, "limits only the pairs"),
     ]:
         with pytest.raises(InputError, match=text):
             headwater.load("estimator", "surrogate", settings)

@@ -56,13 +56,13 @@ class Engine:
     ) -> Tensor | None:
         """Backpropagate the cotangents; all three modes accumulate the same gradient."""
         if kept:
-            _send(self.backbone, [kept[a][1] for a in group.active], list(cotangents))
+            _send([kept[a][1] for a in group.active], list(cotangents))
             first = kept[group.active[0]][0]
         elif self.mode == "stream":
             first = self._one_at_a_time(group, rollout, cotangents)
         else:
             evaluated = evaluate(self.backbone, group.active, rollout, _inputs(group), self.mode)
-            _send(self.backbone, [evaluated[a][1] for a in group.active], list(cotangents))
+            _send([evaluated[a][1] for a in group.active], list(cotangents))
             first = evaluated[group.active[0]][0]
         if group.coupling == 0 or carried is None:
             return carried
@@ -76,7 +76,7 @@ class Engine:
         for step, cotangent in zip(group.active, cotangents, strict=True):
             evaluated = evaluate(self.backbone, (step,), rollout, _inputs(group), "stream")
             x, v = evaluated.pop(step)
-            _send(self.backbone, [v], [cotangent])
+            _send([v], [cotangent])
             del v
             first = x if first is None else first
         assert first is not None
@@ -228,7 +228,7 @@ def _sigma(rollout: Rollout, step: int, size: int) -> Tensor:
     return rollout.sigmas[step].to(rollout.latents.device).expand(size)
 
 
-def _send(backbone: Velocity, outputs: list[Tensor], cotangents: list[Tensor]) -> None:
+def _send(outputs: list[Tensor], cotangents: list[Tensor]) -> None:
     """One autograd.backward. float16 cotangents are scaled, or they would underflow."""
     if all(v.dtype != torch.float16 for v in outputs):
         casts = [c.to(v.dtype) for v, c in zip(outputs, cotangents, strict=True)]
@@ -236,22 +236,36 @@ def _send(backbone: Velocity, outputs: list[Tensor], cotangents: list[Tensor]) -
         return
     largest = max(float(c.abs().max()) for c in cotangents)
     exponent = 0 if largest == 0 else -int(torch.tensor(largest).log2().ceil())
-    _send_scaled(backbone, outputs, cotangents, 2.0**exponent)
+    _send_scaled(outputs, cotangents, 2.0**exponent)
 
 
-def _send_scaled(
-    backbone: Any, outputs: list[Tensor], cotangents: list[Tensor], scale: float
-) -> None:
+def _send_scaled(outputs: list[Tensor], cotangents: list[Tensor], scale: float) -> None:
     """Multiply by a power of two, go backward into empty gradients, divide, add back."""
-    leaves = [*backbone.trainable().values()]
-    before = [p.grad for p in leaves]
-    for p in leaves:
-        p.grad = None
+    leaves = _leaves(outputs)
+    before = [leaf.grad for leaf in leaves]
+    for leaf in leaves:
+        leaf.grad = None
     casts = [(c * scale).to(v.dtype) for v, c in zip(outputs, cotangents, strict=True)]
     torch.autograd.backward(outputs, casts)
-    for p, old in zip(leaves, before, strict=True):
-        if p.grad is not None:
-            p.grad.div_(scale)
-            p.grad = p.grad if old is None else old.add_(p.grad)
+    for leaf, old in zip(leaves, before, strict=True):
+        if leaf.grad is not None:
+            leaf.grad.div_(scale)
+            leaf.grad = leaf.grad if old is None else old.add_(leaf.grad)
         else:
-            p.grad = old
+            leaf.grad = old
+
+
+def _leaves(outputs: list[Tensor]) -> list[Tensor]:
+    """Every tensor that a backward from `outputs` accumulates into: weights, and inputs."""
+    found: dict[int, Tensor] = {}
+    seen: set[Any] = set()
+    waiting: list[Any] = [v.grad_fn for v in outputs]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found[id(node.variable)] = node.variable
+        waiting += [after for after, _ in node.next_functions]
+    return list(found.values())

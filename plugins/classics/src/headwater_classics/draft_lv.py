@@ -39,6 +39,7 @@ class DraftLV:
         return Surrogate((group,), last.state(1), None, last)
 
 
+@torch.no_grad()
 def one_step(backbone: Any, rollout: Rollout, n: int) -> Rollout:
     """The last step of a rollout with `n` re-noised copies of every sample appended."""
     end, size = rollout.steps, len(rollout.batch)

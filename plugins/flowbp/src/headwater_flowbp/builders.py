@@ -58,6 +58,12 @@ class Segment:
         return range(self.start, self.end)
 
 
+def check_cap(sampler: str, cap: int) -> None:
+    """ValueError where a cap is set and nothing reads it."""
+    if cap and sampler != "dirichlet":
+        raise ValueError(f'cap = {cap} limits only the pairs of "dirichlet", not of {sampler!r}')
+
+
 def build(axes: Axes, rollout: Rollout, generator: Generator) -> Surrogate:
     """Draw the segments, make a group of each, and read the endpoint."""
     sigmas = [float(s) for s in rollout.sigmas]
@@ -101,7 +107,7 @@ def draw_segments(axes: Axes, n: int, generator: Generator) -> tuple[list[Segmen
     if axes.split == "none":
         if axes.place == "supports":
             return [_supported(axes, first, n)], None
-        nodes = _place(axes, first, n, axes.count, generator)
+        nodes = _place(axes, first, n, axes.count, generator, origin=0)
         return [Segment(first, n, tuple(nodes), len(nodes))], None
     k, j = samplers.draw_pair(axes.split, n, axes.tail, axes.cap, generator)
     if axes.place == "supports":
@@ -120,13 +126,18 @@ def _supported(axes: Axes, start: int, end: int) -> Segment:
     return Segment(start, end, tuple(nodes), min(axes.active_supports, len(nodes)))
 
 
-def _place(axes: Axes, first: int, end: int, count: int, generator: Generator) -> list[int]:
-    """Active steps of first .. end-1; ValueError where it holds fewer than `count`."""
+def _place(
+    axes: Axes, first: int, end: int, count: int, generator: Generator, origin: int | None = None
+) -> list[int]:
+    """Active steps of first .. end-1; ValueError where it holds fewer than `count`.
+
+    origin: where the positions of a late bias count from; None for the segment's start.
+    """
     if axes.place == "evenly":
         return samplers.evenly(first, end - 1, count, generator) if count else []
     if count > end - first:
         raise ValueError(f"{count} active steps of the {end - first} from {first} to {end - 1}")
-    return samplers.late_biased(first, end, count, axes.late_bias, generator)
+    return samplers.late_biased(first, end, count, axes.late_bias, generator, origin)
 
 
 def _rows(axes: Axes, segment: Segment, sigmas: Sequence[float], stop: int | None) -> Tensor:

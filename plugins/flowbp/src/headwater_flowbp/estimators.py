@@ -10,7 +10,7 @@ from torch import Generator
 from headwater import hookimpl
 from headwater.types import Rollout, Surrogate
 from headwater.validators import above, at_least, in_range
-from headwater_flowbp.builders import Axes, build
+from headwater_flowbp.builders import Axes, build, check_cap
 
 Sampler = Literal["uniform", "dirichlet", "midpoint", "midpoint-j"]
 PAPER = "arXiv 2606.11075"
@@ -83,6 +83,9 @@ class Bridge:
     tail: float = attrs.field(default=1.0, validator=[above(0), in_range(0, 1)])
     """Only this last fraction of the steps is trained."""
 
+    def __attrs_post_init__(self) -> None:
+        check_cap(self.sampler, self.cap)
+
     @hookimpl
     def build_surrogate(self, rollout: Rollout, generator: Generator) -> Surrogate:
         """Two groups that meet at j."""
@@ -129,6 +132,9 @@ class Lagrange:
     """Largest number of steps from j to the image under "dirichlet"; 0 for no limit."""
     tail: float = attrs.field(default=1.0, validator=[above(0), in_range(0, 1)])
     """Only this last fraction of the steps is trained."""
+
+    def __attrs_post_init__(self) -> None:
+        check_cap(self.sampler, self.cap)
 
     @hookimpl
     def build_surrogate(self, rollout: Rollout, generator: Generator) -> Surrogate:

@@ -10,7 +10,7 @@ from torch import Generator
 from headwater import hookimpl
 from headwater.types import Rollout, Surrogate
 from headwater.validators import above, at_least, in_range
-from headwater_flowbp.builders import Axes, Place, Split, build
+from headwater_flowbp.builders import Axes, Place, Split, build, check_cap
 
 
 @attrs.frozen(eq=False)
@@ -61,6 +61,7 @@ class FreeSurrogate:
     """Least distance in the sample weights; "none" for no weights."""
 
     def __attrs_post_init__(self) -> None:
+        check_cap(self.split, self.cap)
         if self.endpoint == "posterior-mean" and self.split != "none":
             raise ValueError('endpoint = "posterior-mean" takes split = "none"')
         if self.weights == "lagrange" and self.active.place != "supports":

@@ -16,7 +16,8 @@ def draw_anchors(
 
     ValueError where the part holds fewer steps than leaps.
     """
-    first, last = math.floor(span[0] * steps), math.ceil(span[1] * steps)
+    # .55 * 20 is 11.000000000000002: a hair of rounding is no step.
+    first, last = math.floor(span[0] * steps + 1e-9), math.ceil(span[1] * steps - 1e-9)
     if last - first < leaps:
         raise ValueError(
             f"{leaps} leaps need as many steps to start at, range {list(span)} of {steps} steps "

@@ -28,7 +28,8 @@ class Bptt:
 
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     endpoint: ClassVar[str] = "sample"
-    paper: ClassVar[str] = "arXiv 2309.17400 (DRaFT, full)"
+    paper: ClassVar[str] = "arXiv 2309.17400"
+    title: ClassVar[str] = "Full backpropagation"
 
     @hookimpl
     def build_surrogate(self, rollout: Rollout) -> Surrogate:
@@ -45,6 +46,7 @@ class DraftK:
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     endpoint: ClassVar[str] = "sample"
     paper: ClassVar[str] = "arXiv 2309.17400"
+    title: ClassVar[str] = "DRaFT-K"
 
     k: int = attrs.field(default=1, validator=at_least(1))
     """Steps from the end that carry gradient; no more than the rollout has."""
@@ -65,7 +67,8 @@ class Exact:
 
     upstream: ClassVar[Literal["per-step"]] = "per-step"
     endpoint: ClassVar[str] = "none"
-    paper: ClassVar[str] = "arXiv 2505.05470 (Flow-GRPO)"
+    paper: ClassVar[str] = "arXiv 2505.05470"
+    title: ClassVar[str] = "Exact policy gradient"
 
     @hookimpl
     def build_surrogate(self, rollout: Rollout) -> Surrogate:

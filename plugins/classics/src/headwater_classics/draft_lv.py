@@ -11,7 +11,7 @@ from torch import Tensor
 from headwater import hookimpl
 from headwater.randomness import noise, seed_of
 from headwater.types import Group, Rollout, Surrogate, at_least_float32
-from headwater.validators import at_least
+from headwater.validators import at_least, one_of
 
 
 @attrs.frozen(eq=False)
@@ -24,11 +24,14 @@ class DraftLV:
 
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     paper: ClassVar[str] = "arXiv 2309.17400"
+    title: ClassVar[str] = "DRaFT-LV"
 
-    endpoint: Literal["sample-and-renoised", "sample"] = "sample-and-renoised"
+    endpoint: Literal["sample-and-renoised", "sample"] = attrs.field(
+        default="sample-and-renoised", validator=one_of("sample-and-renoised", "sample")
+    )
     """What the reward sees; "sample" leaves the re-noised copies out."""
     n: int = attrs.field(default=2, validator=at_least(0))
-    """Re-noised copies of each sample."""
+    """Re-noised copies of each sample, under "sample-and-renoised"."""
 
     @hookimpl
     def build_surrogate(self, backbone: Any, rollout: Rollout) -> Surrogate:

@@ -1,8 +1,4 @@
-"""Estimators that read the reward on a posterior mean: `refl` and `drtune`.
-
-The posterior mean at step e is x_e - sigma_e v_e. Since sigma_e is the sum of the step sizes
-from e on, ones in the basis row of e carry exactly its gradient.
-"""
+"""Estimators that read the reward on a posterior mean: `refl` and `drtune`."""
 
 from __future__ import annotations
 
@@ -10,37 +6,27 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import attrs
-import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from headwater import hookimpl
 from headwater.types import Group, Rollout, Surrogate
-from headwater.validators import above, at_least, in_range
+from headwater.validators import above, at_least, in_range, one_of
+from headwater_classics.steps import draw_tail, spaced, tail_length, unit_rows
 
 Endpoint = Literal["posterior-mean", "sample"]
 
 
-def draw_tail(steps: int, fraction: float, generator: Generator) -> int:
-    """A step uniform over the last round(fraction * steps), at least one."""
-    count = max(1, round(fraction * steps))
-    return steps - count + int(torch.randint(count, (), generator=generator))
-
-
-def posterior_mean(rollout: Rollout, step: int) -> Tensor:
-    """x - sigma v of a step, from the cache: (B, *latent)."""
-    return rollout.state(step) - float(rollout.sigmas[step]) * rollout.velocity(step)
-
-
-def posterior_group(steps: Sequence[int], active: Sequence[int], mean_at: int | None) -> Group:
-    """Unit rows for the active steps; the row of `mean_at` has ones from there on."""
-    basis = torch.zeros(len(active), len(steps), dtype=torch.float64)
-    for row, a in enumerate(active):
-        column = list(steps).index(a)
-        if a == mean_at:
-            basis[row, column:] = 1
-        else:
-            basis[row, column] = 1
-    return Group(tuple(steps), tuple(active), basis)
+def one_group(
+    rollout: Rollout, endpoint: Endpoint, steps: Sequence[int], active: Sequence[int], stop: int
+) -> Surrogate:
+    """One group, the reward on the sample or on the posterior mean at `stop`."""
+    mean_at = stop if endpoint == "posterior-mean" else None
+    group = Group(tuple(steps), tuple(active), unit_rows(steps, active, mean_at))
+    image = rollout.state(rollout.steps)
+    if mean_at is not None:
+        image = rollout.state(stop) - float(rollout.sigmas[stop]) * rollout.velocity(stop)
+    diagnostics = {"step": float(stop), "active": float(len(active))}
+    return Surrogate((group,), image, None, rollout, diagnostics)
 
 
 @attrs.frozen(eq=False)
@@ -49,23 +35,20 @@ class ReFL:
 
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     paper: ClassVar[str] = "arXiv 2304.05977"
+    title: ClassVar[str] = "ReFL"
 
-    endpoint: Endpoint = "posterior-mean"
+    endpoint: Endpoint = attrs.field(
+        default="posterior-mean", validator=one_of("posterior-mean", "sample")
+    )
     """What the reward sees: the posterior mean at the drawn step, or the cached sample."""
-    tail: float = attrs.field(default=0.44, validator=in_range(0, 1))
+    tail: float = attrs.field(default=0.44, validator=[above(0), in_range(0, 1)])
     """The step is uniform over this last fraction of all steps (11 of 25)."""
 
     @hookimpl
     def build_surrogate(self, rollout: Rollout, generator: Generator) -> Surrogate:
         """One group from the drawn step to the end."""
-        n = rollout.steps
-        tau = draw_tail(n, self.tail, generator)
-        if self.endpoint == "sample":
-            group, endpoint = posterior_group(range(tau, n), [tau], None), rollout.state(n)
-        else:
-            group = posterior_group(range(tau, n), [tau], tau)
-            endpoint = posterior_mean(rollout, tau)
-        return Surrogate((group,), endpoint, None, rollout, {"step": float(tau)})
+        tau = draw_tail(rollout.steps, self.tail, generator)
+        return one_group(rollout, self.endpoint, range(tau, rollout.steps), [tau], tau)
 
 
 @attrs.frozen(eq=False)
@@ -78,11 +61,14 @@ class DRTune:
 
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     paper: ClassVar[str] = "arXiv 2405.00760"
+    title: ClassVar[str] = "DRTune"
 
-    endpoint: Endpoint = "posterior-mean"
+    endpoint: Endpoint = attrs.field(
+        default="posterior-mean", validator=one_of("posterior-mean", "sample")
+    )
     """What the reward sees: the posterior mean at the early stop, or the cached sample."""
     k: int = attrs.field(default=3, validator=at_least(1))
-    """Trained steps, equally spaced up to the early stop (fewer where it comes sooner)."""
+    """Trained steps, equally spaced up to the early stop; no more than the earliest one leaves."""
     stop: float = attrs.field(default=0.4, validator=[above(0), in_range(0, 1)])
     """The early stop is uniform over this last fraction of all steps."""
 
@@ -90,20 +76,11 @@ class DRTune:
     def build_surrogate(self, rollout: Rollout, generator: Generator) -> Surrogate:
         """One group of all steps."""
         n = rollout.steps
+        least = n - tail_length(n, self.stop) + 1
+        if self.k > least:
+            raise ValueError(
+                f"drtune trains k = {self.k} steps, the earliest stop of a rollout of {n} steps "
+                f"leaves {least}"
+            )
         e = draw_tail(n, self.stop, generator)
-        active = spaced(e, self.k, generator)
-        if self.endpoint == "sample":
-            group, endpoint = posterior_group(range(n), active, None), rollout.state(n)
-        else:
-            group, endpoint = posterior_group(range(n), active, e), posterior_mean(rollout, e)
-        diagnostics = {"step": float(e), "active": float(len(active))}
-        return Surrogate((group,), endpoint, None, rollout, diagnostics)
-
-
-def spaced(last: int, k: int, generator: Generator) -> list[int]:
-    """`k` steps of 0 .. last with stride (last + 1) // k, the first uniform over what is left."""
-    k = min(k, last + 1)
-    stride = (last + 1) // k
-    left = last + 1 - (k - 1) * stride
-    first = int(torch.randint(left, (), generator=generator))
-    return [first + i * stride for i in range(k)]
+        return one_group(rollout, self.endpoint, range(n), spaced(e, self.k, generator), e)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 from torch import Generator, Tensor
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 Margin = float | dict[str, float] | Literal["stated", "none"]
 
 
+def _is_margin(_: object, __: object, value: Any) -> None:
+    """Numbers, a table of numbers, or one of the two words; the run file's border and Python's."""
+    if value in ("stated", "none"):
+        return
+    numbers = value.values() if isinstance(value, dict) else [value]
+    if any(not isinstance(n, int | float) or not math.isfinite(n) for n in numbers):
+        raise ValueError(f"expected finite numbers, 'stated' or 'none', got {value!r}")
+
+
 @attrs.frozen(eq=False)
 class Direct:
     """A hinge on differentiable rewards, its gradient taken at the endpoint.
@@ -27,9 +37,10 @@ class Direct:
 
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     needs_stochastic_steps: ClassVar[bool] = False
-    paper: ClassVar[str] = "arXiv 2606.11075 (hinge); arXiv 2309.17400"
+    paper: ClassVar[str] = "arXiv 2606.11075"
+    title: ClassVar[str] = "Direct reward gradient with a hinge"
 
-    margin: Margin = "stated"
+    margin: Margin = attrs.field(default="stated", validator=_is_margin)
     """A number for all rewards, a table by reward key, "stated" (each reward's own) or "none"."""
 
     @hookimpl

@@ -89,7 +89,9 @@ def build(axes: Axes, rollout: Rollout, generator: Generator) -> Surrogate:
     return Surrogate(
         groups=tuple(groups),
         endpoint=endpoint,
-        sample_weights=None if axes.tau is None else _similarity(distances, axes.tau),
+        sample_weights=None
+        if axes.tau is None
+        else quadrature.similarity_weights(distances, axes.tau),
         rollout=rollout,
         diagnostics=_diagnostics(segments, factors, distances),
     )
@@ -98,6 +100,12 @@ def build(axes: Axes, rollout: Rollout, generator: Generator) -> Surrogate:
 def draw_segments(axes: Axes, n: int, generator: Generator) -> tuple[list[Segment], int | None]:
     """Segments from noise to image, and the step of the posterior mean if there is one."""
     if axes.endpoint == "posterior-mean":
+        least = n - samplers.tail_length(n, axes.stop) + 1
+        if axes.place != "supports" and axes.count > least:
+            raise ValueError(
+                f"{axes.count} active steps of the {least} that the earliest stop of a rollout "
+                f"of {n} steps leaves"
+            )
         stop = samplers.draw_tail(n, axes.stop, generator)
         if axes.place == "supports":
             return [_supported(axes, stop, n)], stop
@@ -112,6 +120,7 @@ def draw_segments(axes: Axes, n: int, generator: Generator) -> tuple[list[Segmen
     k, j = samplers.draw_pair(axes.split, n, axes.tail, axes.cap, generator)
     if axes.place == "supports":
         return [_supported(axes, k, j), _supported(axes, j, n)], None
+    _check_count(axes.count, first, n)
     before, after = samplers.split_count(axes.count, j - first, n - j)
     early = _place(axes, first, j, before, generator)
     late = [j, *_place(axes, j + 1, n, after - 1, generator)]
@@ -133,11 +142,15 @@ def _place(
 
     origin: where the positions of a late bias count from; None for the segment's start.
     """
+    _check_count(count, first, end)
     if axes.place == "evenly":
         return samplers.evenly(first, end - 1, count, generator) if count else []
+    return samplers.late_biased(first, end, count, axes.late_bias, generator, origin)
+
+
+def _check_count(count: int, first: int, end: int) -> None:
     if count > end - first:
         raise ValueError(f"{count} active steps of the {end - first} from {first} to {end - 1}")
-    return samplers.late_biased(first, end, count, axes.late_bias, generator, origin)
 
 
 def _rows(axes: Axes, segment: Segment, sigmas: Sequence[float], stop: int | None) -> Tensor:
@@ -185,18 +198,11 @@ def _distances(
     """Mean absolute error of each segment's prediction from all its nodes: (B,) each."""
     out = []
     for segment, segment_rows in zip(segments, rows, strict=True):
-        weights = quadrature.masses(segment_rows, segment.steps, sigmas)
-        predicted = rollout.state(segment.start)
-        for weight, node in zip(weights.tolist(), segment.nodes, strict=True):
-            predicted = predicted - weight * rollout.velocity(node)
-        error = predicted - rollout.state(segment.end)
-        out.append(error.abs().flatten(1).mean(dim=1))
+        weights = quadrature.masses(segment_rows, segment.steps, sigmas).tolist()
+        start, end = rollout.state(segment.start), rollout.state(segment.end)
+        velocities = (rollout.velocity(node) for node in segment.nodes)
+        out.append(quadrature.miss(start, weights, velocities, end))
     return out
-
-
-def _similarity(distances: Sequence[Tensor], tau: float) -> Tensor:
-    """1 / sum max(d, tau): (B,)."""
-    return 1 / torch.stack([d.clamp(min=tau) for d in distances]).sum(dim=0)
 
 
 def _diagnostics(

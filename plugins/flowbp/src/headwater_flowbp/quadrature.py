@@ -6,7 +6,7 @@ that the entries times the step sizes sum to the function's integral: the quadra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -98,3 +98,18 @@ def masses(rows: Tensor, steps: Sequence[int], sigmas: Sequence[float]) -> Tenso
     """Integral of each row's function over the segment, sum_i row_i h_i: (rows,)."""
     sizes = [sigmas[i] - sigmas[i + 1] for i in steps]
     return rows @ torch.tensor(sizes, dtype=torch.float64)
+
+
+def miss(
+    start: Tensor, weights: Iterable[float], velocities: Iterable[Tensor], end: Tensor
+) -> Tensor:
+    """Mean absolute difference of `start - sum w v` and `end`: (B,). Tensors are (B, *latent)."""
+    predicted = start
+    for weight, velocity in zip(weights, velocities, strict=True):
+        predicted = predicted - weight * velocity
+    return (predicted - end).abs().flatten(1).mean(dim=1)
+
+
+def similarity_weights(distances: Sequence[Tensor], tau: float) -> Tensor:
+    """1 / sum max(d, tau) over the segments: (B,)."""
+    return 1 / torch.stack([d.clamp(min=tau) for d in distances]).sum(dim=0)

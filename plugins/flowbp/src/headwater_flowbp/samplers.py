@@ -13,14 +13,19 @@ DIRICHLET = (2.5, 6.0, 2.0)
 """Shapes of the lengths after j, between k and j, and before k."""
 
 
+def tail_length(n: int, fraction: float) -> int:
+    """round(fraction * n) steps, at least one."""
+    return max(1, round(fraction * n))
+
+
 def first_trainable(n: int, tail: float) -> int:
     """First step of the last `tail` of n steps."""
-    return n - max(1, round(tail * n))
+    return n - tail_length(n, tail)
 
 
 def draw_tail(n: int, fraction: float, generator: Generator) -> int:
-    """A step uniform over the last round(fraction * n), at least one."""
-    count = max(1, round(fraction * n))
+    """A step uniform over the last `tail_length`."""
+    count = tail_length(n, fraction)
     return n - count + _uniform(count, generator)
 
 
@@ -42,7 +47,6 @@ def late_biased(
 def evenly(first: int, last: int, count: int, generator: Generator) -> list[int]:
     """`count` steps of first .. last with stride (steps // count), the first one uniform."""
     length = last - first + 1
-    count = min(count, length)
     stride = length // count
     start = first + _uniform(length - (count - 1) * stride, generator)
     return [start + i * stride for i in range(count)]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import attrs
-import torch
 from torch import Generator, Tensor
 
 from headwater.types import Group, Rollout, Surrogate

@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)
 HAT = (
-    'estimator={use="surrogate",weights="hat",split="uniform",coupling=0.1,'
+    'estimator={use="surrogate",draws=4,weights="hat",split="uniform",coupling=0.1,'
     'active={place="late-biased",count=4,late_bias=1.0}}'
 )
 ESTIMATORS: dict[str, str] = {

@@ -15,6 +15,7 @@ from headwater.geometry import draws_of, micro_batches
 from headwater.loop import train
 from headwater.optimization import Average, learning_rate
 from headwater.plan import plan
+from headwater.randomness import generator_of
 from headwater.stage import open_stage
 from headwater.tables import Optimizer
 from headwater.trainer import Trainer
@@ -105,7 +106,8 @@ def test_a_nan_reward_can_be_dropped_and_stays_in_n(run_file, tmp_path):
         trainer = Trainer(open_stage(run, "cpu"))
         if name == "clean":  # the same with the bad sample's gradient left out by hand
             draws = [d for d in draws_of(run.file, run.prompts, 0) if "nan" not in d.prompt.text]
-            trainer._micro_batch(draws, 0, 2, measure=False)
+            stage = trainer.stage
+            stage.backward(stage.sample(draws, 0), generator_of(0), 2)
         else:
             outcomes, _, _ = trainer._gradient(0, measure_memory=False)
             assert sum(outcome.dropped for _, outcome in outcomes) == 1

@@ -51,15 +51,15 @@ def mismatches(
             if not n.plugin.differentiable
         ]
         problems += _one_update(file)
-    else:
-        problems.append(
-            f"[algorithm]: {algorithm.entry.name!r} needs a per-step upstream, which this version "
-            f"of headwater does not train yet"
-        )
     if algorithm.plugin.needs_stochastic_steps and not made["dynamics"].plugin.stochastic:
         problems.append(
             f"[dynamics]: algorithm {algorithm.entry.name!r} needs stochastic steps, "
             f"dynamics {made['dynamics'].entry.name!r} takes none"
+        )
+    if made["dynamics"].plugin.stochastic and not algorithm.plugin.needs_stochastic_steps:
+        problems.append(
+            f"[dynamics]: algorithm {algorithm.entry.name!r} takes Euler steps only, so dynamics "
+            f"{made['dynamics'].entry.name!r} would never be used; leave the table out"
         )
     guidance = file.rollout.guidance
     if made["backbone"].plugin.guidance_kind == "none" and guidance not in (0.0, 1.0):

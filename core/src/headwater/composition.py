@@ -104,7 +104,7 @@ def compose(path: str | Path, overrides: Sequence[str] = ()) -> Run:
 
 def _in_company(run: Run) -> list[str]:
     """Problems that a plugin sees only beside the others, or at this number of steps."""
-    from headwater.plan import step_work
+    from headwater.plan import Planner
 
     found = [
         f"[{named.key}]: {problem}"
@@ -114,7 +114,7 @@ def _in_company(run: Run) -> list[str]:
     ]
     if not found:
         try:
-            step_work(run, 0)
+            Planner(run).step(0)
         except ValueError as error:
             found.append(f"[estimator]: {error}")
     return found

@@ -173,9 +173,10 @@ def run_groups(
         )
         evaluations += len(group.steps) if fresh else len(group.active)
         active += len(group.active)
+    more, more_backwards = surrogate.measurements
     return Diagnostics(
-        forwards=evaluations * getattr(backbone, "network_forwards", 1),
-        backwards=active * getattr(backbone, "network_backwards", 1),
+        forwards=(evaluations + more) * getattr(backbone, "network_forwards", 1),
+        backwards=(active + more_backwards) * getattr(backbone, "network_backwards", 1),
         values=dict(surrogate.diagnostics),
         carried=carried,
     )

@@ -50,12 +50,19 @@ class Average:
         if not self.decay:
             yield
             return
-        live = {name: p.detach().clone() for name, p in self.parameters.items()}
-        _assign(self.parameters, self.weights)
-        try:
+        with swapped(self.parameters, self.weights):
             yield
-        finally:
-            _assign(self.parameters, live)
+
+
+@contextmanager
+def swapped(parameters: Mapping[str, Parameter], weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Within it the parameters have other values."""
+    live = {name: parameters[name].detach().clone() for name in weights}
+    _assign(parameters, weights)
+    try:
+        yield
+    finally:
+        _assign(parameters, live)
 
 
 @torch.no_grad()

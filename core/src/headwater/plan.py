@@ -16,7 +16,14 @@ from torch import Tensor
 from headwater.composition import Run
 from headwater.counting import CountedBackbone
 from headwater.engine import Engine
-from headwater.geometry import draws_of, indices_seed, micro_batches, optimizer_steps
+from headwater.geometry import (
+    indices_seed,
+    micro_batches,
+    optimizer_steps,
+    position_of,
+    rollout_draws,
+    schedule_of,
+)
 from headwater.randomness import generator_of
 from headwater.rollout import RolloutLoop
 from headwater.types import Batch, Prompt, Request, Rollout, Surrogate
@@ -27,7 +34,9 @@ class Work:
     """Network forwards and backwards, summed over samples."""
 
     rollout: int
-    """Forwards of sampling."""
+    """Forwards of sampling, at the first optimizer step of a rollout."""
+    reference: int
+    """Forwards of the reference model."""
     surrogate: int
     """Forwards of building surrogates."""
     engine: int
@@ -37,7 +46,7 @@ class Work:
     @property
     def forwards(self) -> int:
         """All forwards."""
-        return self.rollout + self.surrogate + self.engine
+        return self.rollout + self.reference + self.surrogate + self.engine
 
 
 class _Silent:
@@ -58,8 +67,11 @@ class _Silent:
 def plan(run: Run) -> dict[str, Any]:
     """Geometry and work of a run, ready for JSON."""
     file = run.file
-    every = [step_work(run, index) for index in range(file.steps)]
-    draws = draws_of(file, run.prompts, 0)
+    planner = Planner(run)
+    every = [planner.step(index) for index in range(file.steps)]
+    updates, epochs = (file.algorithm.core[key] for key in ("updates", "epochs"))
+    draws = rollout_draws(run, 0)
+    schedule = schedule_of(run, 0)
     evaluations = 0
     if run.evaluation_prompts:
         stops = {0, file.steps, *range(0, file.steps + 1, file.evaluation.every)}
@@ -71,12 +83,18 @@ def plan(run: Run) -> dict[str, Any]:
         "optimizer_steps": optimizer_steps(file),
         "prompts_per_step": file.prompts.per_step,
         "group": file.prompts.group,
-        "samples_per_step": len(draws),
-        "micro_batches_per_step": len(micro_batches(draws, file.prompts.micro_batch)),
+        "groups_per_rollout": file.prompts.per_step * updates,
+        "samples_per_rollout": len(draws),
+        "optimizer_steps_per_rollout": updates * epochs,
+        "samples_per_step": len(draws) // updates,
+        "micro_batches_per_step": len(micro_batches(draws, file.prompts.micro_batch)) // updates,
         "rollout_steps": file.rollout.steps,
+        "stochastic_steps": list(schedule.stochastic),
+        "trained_steps": list(schedule.trained),
         "network_evaluations_per_velocity": each,
         "per_step": {
             "rollout_forwards": _spread([work.rollout for work in every]),
+            "reference_forwards": _spread([work.reference for work in every]),
             "surrogate_forwards": _spread([work.surrogate for work in every]),
             "engine_forwards": _spread([work.engine for work in every]),
             "backwards": _spread([work.backwards for work in every]),
@@ -97,34 +115,78 @@ def _spread(values: Sequence[int]) -> dict[str, float]:
     return {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
 
 
-def step_work(run: Run, index: int) -> Work:
-    """Work of one optimizer step; every micro-batch of a part has the same groups."""
-    file = run.file
-    draws = draws_of(file, run.prompts, index)
-    silent = _Silent(run.backbone.plugin.network_evaluations(file.rollout.guidance))
-    backbone = CountedBackbone(silent, file.rollout.guidance)
-    hook = run.manager([RolloutLoop(), Engine(backbone)]).hook
-    rollout = _zeros(run)
-    surrogate_forwards = engine = backwards = 0
-    for part in range(file.estimator.core["draws"]):
-        samples = sum(draw.part == part for draw in draws)
-        before = backbone.forwards
-        generator = generator_of(*indices_seed(file, index, part))
-        made: Surrogate = hook.build_surrogate(
-            backbone=backbone, rollout=rollout, generator=generator
+class Planner:
+    """Repeats the decisions of a run, step by step from the first.
+
+    An estimator may remember earlier steps, so one planner serves one run, in order.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        silent = _Silent(run.backbone.plugin.network_evaluations(run.file.rollout.guidance))
+        self.backbone = CountedBackbone(silent, run.file.rollout.guidance)
+        self.hook = run.manager([RolloutLoop(), Engine(self.backbone)]).hook
+        self.referenced: set[tuple[int, int]] = set()
+        """(share, step) of reference velocities that are cached already."""
+
+    def step(self, index: int) -> Work:
+        """Work of one optimizer step; every micro-batch of a part has the same groups."""
+        run, file, backbone = self.run, self.run.file, self.backbone
+        position, schedule = position_of(file, index), schedule_of(run, index)
+        per_step = run.algorithm.plugin.upstream == "per-step"
+        drawn = len(rollout_draws(run, position.rollout)) if index == position.first else 0
+        samples = file.prompts.per_step * file.prompts.group // file.estimator.core["draws"]
+        rollout = self._zeros(index)
+        surrogate_forwards = engine = backwards = 0
+        for part in range(file.estimator.core["draws"]):
+            before = backbone.forwards
+            generator = generator_of(*indices_seed(file, index, part))
+            made: Surrogate = self.hook.build_surrogate(
+                backbone=backbone, rollout=rollout, generator=generator
+            )
+            surrogate_forwards += (backbone.forwards - before) * samples
+            active = sum(len(group.active) for group in made.groups)
+            fresh = per_step and not made.cached_velocities
+            evaluated = sum(len(group.steps) for group in made.groups) if fresh else active
+            more, more_backwards = made.measurements
+            size = samples * len(made.rollout.batch)
+            engine += (evaluated + more) * size * backbone.network_forwards
+            backwards += (active + more_backwards) * size * backbone.network_backwards
+        sampling = drawn * file.rollout.steps * backbone.network_forwards
+        reference = self._references(index, schedule.trained)
+        return Work(sampling, reference, surrogate_forwards, engine, backwards)
+
+    def _references(self, index: int, trained: Sequence[int]) -> int:
+        """Forwards of the reference model: once a rollout for each step and sample."""
+        run, file = self.run, self.run.file
+        if getattr(run.algorithm.plugin, "reference_model", "none") == "none":
+            return 0
+        position = position_of(file, index)
+        if index == position.first:
+            self.referenced.clear()
+        fresh = {(position.share, i) for i in trained} - self.referenced
+        self.referenced |= fresh
+        samples = file.prompts.per_step * file.prompts.group
+        return len(fresh) * samples * self.backbone.network_forwards
+
+    def _zeros(self, index: int) -> Rollout:
+        """One sample of one number, on the real sigma grid."""
+        table, plugin = self.run.file.rollout, self.run.backbone.plugin
+        shape = plugin.shape(Request(table.height, table.width))
+        schedule = schedule_of(self.run, index)
+        batch = Batch(
+            prompts=(Prompt(""),),
+            conditioning=None,
+            seeds=(0,),
+            group_ids=(0,),
+            height=table.height,
+            width=table.width,
+            steps=table.steps,
+            stochastic_steps=schedule.stochastic,
+            trained_steps=schedule.trained,
+            policy_version=index,
         )
-        surrogate_forwards += (backbone.forwards - before) * samples
-        active = sum(len(group.active) for group in made.groups) * len(made.rollout.batch)
-        engine += active * samples * backbone.network_forwards
-        backwards += active * samples * backbone.network_backwards
-    sampling = len(draws) * file.rollout.steps * backbone.network_forwards
-    return Work(sampling, surrogate_forwards, engine, backwards)
-
-
-def _zeros(run: Run) -> Rollout:
-    """One sample of one number, on the real sigma grid."""
-    table, plugin = run.file.rollout, run.backbone.plugin
-    shape = plugin.shape(Request(table.height, table.width))
-    batch = Batch((Prompt(""),), None, (0,), (0,), table.height, table.width, table.steps)
-    states = torch.zeros(table.steps + 1, 1, 1)
-    return Rollout(batch, states, plugin.sigmas(table.steps, shape), states[:-1])
+        states = torch.zeros(table.steps + 1, 1, 1)
+        first = position_of(self.run.file, index).first
+        sigmas = plugin.sigmas(table.steps, shape)
+        return Rollout(batch, states, sigmas, states[:-1], policy_version=first)

@@ -5,6 +5,7 @@ attributes declare what it can do, and nothing heavy happens before `load`.
 
 Any plugin may have `problems(run) -> Sequence[str]`: what is wrong with its settings beside the
 rest of a composed run, one sentence each. `headwater check` reports them with its table's name.
+Any plugin may have `measured() -> Mapping[str, float]`: metrics it gathered since the last call.
 """
 
 from __future__ import annotations
@@ -104,6 +105,9 @@ class Dynamics(Protocol):
     ) -> Tensor:
         """Closed form of d log_prob / d v, (B, *latent)."""
 
+    def sensitivity(self, i: int, sigmas: Tensor) -> float:
+        """d mean / d v of step `i`, one number."""
+
 
 @attrs.frozen(eq=False)
 class Transition:
@@ -125,19 +129,33 @@ class Reward(Loadable, Protocol):
 
 
 class Algorithm(Protocol):
-    """A reinforcement-learning or direct-gradient objective: `compute_upstream` and these."""
+    """A reinforcement-learning or direct-gradient objective: `compute_upstream` and these.
+
+    A per-step one may also have
+    - `shared_start_noise: bool`: the samples of a prompt start from one noise;
+    - `reference_model: "none" | "adapter" | "copy"`: whose velocities `rollout.references` holds,
+      the backbone's with its adapter off or those of a frozen copy of the weights.
+    """
 
     upstream: ClassVar[Upstream]
     needs_stochastic_steps: ClassVar[bool]
 
     def stochastic_steps(self, step: int, N: int) -> tuple[int, ...]:
-        """Steps of the rollout of optimizer step `step` that follow the dynamics."""
+        """Steps of a rollout that follow the dynamics; `step` is its first optimizer step."""
 
     def trained_steps(self, step: int, N: int, generator: Generator) -> tuple[int, ...]:
-        """Steps that are trained; empty for an endpoint upstream."""
+        """Steps that are trained; empty for an endpoint upstream.
 
-    def credit(self, scores: Scores, surrogate: Surrogate) -> Credit:
-        """What the scores say of each sample, the loss weights and n already in it."""
+        step: as above. generator: seeded by the optimizer step.
+        """
+
+    def credit(self, scores: Scores, surrogate_or_groups: Surrogate | Sequence[int]) -> Credit:
+        """What the scores say of each sample.
+
+        Endpoint upstream: called once a micro-batch with its surrogate; the loss weights and n
+        are in the gradient. Per-step: called once a rollout with the group ids (B,) of all its
+        samples; gives advantages and a mask.
+        """
 
 
 class Estimator(Protocol):

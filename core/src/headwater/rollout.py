@@ -28,7 +28,8 @@ class RolloutLoop:
 def _sample(backbone: Backbone, dynamics: Dynamics, batch: Batch) -> Rollout:
     shape = backbone.shape(Request(batch.height, batch.width))
     sigmas = backbone.sigmas(batch.steps, shape)
-    x = _stored(at_least_float32(backbone.noise(shape, batch.seeds)), batch.store)
+    start = backbone.noise(shape, batch.start_seeds or batch.seeds)
+    x = _stored(at_least_float32(start), batch.store)
     states, velocities, log_probs = [x], [], []
     for i in range(batch.steps):
         x = at_least_float32(x)

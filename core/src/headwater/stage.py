@@ -1,7 +1,8 @@
 """One micro-batch: from prompts to gradients, in the order of the design.
 
 Endpoint upstream: rollout, surrogate, decode and score its endpoint with gradient, one
-`autograd.grad` back to the endpoint, its graph freed, then the engine.
+`autograd.grad` back to the endpoint, its graph freed, then the engine. Per-step upstream: the
+rollout comes with its credit (see `collection`), then surrogate and engine.
 """
 
 from __future__ import annotations
@@ -16,12 +17,22 @@ from torch import Tensor
 
 from headwater.composition import Named, Run
 from headwater.counting import CountedBackbone
-from headwater.engine import Engine, run_groups
+from headwater.engine import Engine, evaluate, run_groups
 from headwater.errors import GuardError, HeadwaterError
-from headwater.geometry import Draw
+from headwater.faults import blamed, check_scores, nonfinite, note_failures
+from headwater.geometry import Draw, Schedule
+from headwater.optimization import swapped
 from headwater.protocols import LoadContext
 from headwater.rollout import RolloutLoop
-from headwater.types import Batch, Credit, Diagnostics, Rollout, Scores, Surrogate
+from headwater.types import (
+    Batch,
+    Credit,
+    Diagnostics,
+    Rollout,
+    Scores,
+    Surrogate,
+    at_least_float32,
+)
 
 
 @attrs.frozen(eq=False)
@@ -35,8 +46,17 @@ class Stage:
     backbone: CountedBackbone
 
     @torch.no_grad()
-    def sample(self, draws: Sequence[Draw], policy_version: int, steps: int = 0) -> Rollout:
-        """Draw samples and cache their trajectories. steps: 0 for the run file's."""
+    def sample(
+        self,
+        draws: Sequence[Draw],
+        policy_version: int,
+        steps: int = 0,
+        schedule: Schedule | None = None,
+    ) -> Rollout:
+        """Draw samples and cache their trajectories.
+
+        steps: 0 for the run file's. schedule: which of them are noisy; without one, none is.
+        """
         table = self.run.file.rollout
         prompts = tuple(draw.prompt for draw in draws)
         steps = steps or table.steps
@@ -49,12 +69,20 @@ class Stage:
             width=table.width,
             steps=steps,
             store=table.store,
+            stochastic_steps=() if schedule is None else schedule.stochastic,
+            trained_steps=() if schedule is None else schedule.trained,
             policy_version=policy_version,
+            start_seeds=tuple(d.start_seed for d in draws if d.start_seed is not None),
         )
         rollout: Rollout = self.manager.hook.sample_rollout(
             backbone=self.backbone, dynamics=self.run.dynamics.plugin, batch=batch
         )
-        return rollout
+        if not rollout.current:
+            raise HeadwaterError(
+                f"[{self.run.backbone.key}] gave a rollout of policy version "
+                f"{rollout.policy_version}, the weights are at version {policy_version}"
+            )
+        return attrs.evolve(rollout, dynamics=self.run.dynamics.plugin)
 
     def score(
         self, images: Tensor, batch: Batch, rewards: Mapping[str, Named]
@@ -64,7 +92,7 @@ class Stage:
         for key, named in rewards.items():
             given = images if named.plugin.differentiable else images.detach()
             (scores,) = self.callers[key](images=given, batch=batch)
-            _check_scores(scores, named, len(batch), needs_grad=given.requires_grad)
+            check_scores(scores, named, len(batch), needs_grad=given.requires_grad)
             out[key] = scores
         return out
 
@@ -75,8 +103,46 @@ class Stage:
             self.backbone.decode(rollout.state(rollout.steps)), rollout.batch, rewards
         )
 
+    @torch.no_grad()
+    def with_references(self, rollout: Rollout, copy: Mapping[str, Tensor]) -> Rollout:
+        """The rollout with the reference velocities of its trained steps; known ones are kept.
+
+        copy: the weights before training, where the backbone has no adapter to switch off.
+        """
+        missing = [i for i in rollout.batch.trained_steps if i not in rollout.references]
+        plugin = self.run.backbone.plugin
+        within = swapped(plugin.trainable(), copy) if copy else plugin.reference()
+        with within:
+            found = evaluate(self.backbone, missing, rollout, (), "stream")
+        velocities = {step: at_least_float32(v) for step, (_, v) in found.items()}
+        return attrs.evolve(rollout, references={**rollout.references, **velocities})
+
+    def reinforce(
+        self, rollout: Rollout, generator: torch.Generator, credit: Credit
+    ) -> Diagnostics:
+        """Accumulate one micro-batch's share of a per-step gradient."""
+        run = self.run
+        with torch.no_grad():
+            surrogate: Surrogate = self.manager.hook.build_surrogate(
+                backbone=self.backbone, rollout=rollout, generator=generator
+            )
+        if surrogate.endpoint is not None:
+            raise HeadwaterError(
+                f"estimator {run.estimator.entry.name!r} declares a per-step upstream and gave an "
+                f"endpoint"
+            )
+        return run_groups(
+            self.manager.hook,
+            self.backbone,
+            surrogate,
+            "per-step",
+            credit,
+            None,
+            run.file.engine.mode,
+        )
+
     def backward(self, rollout: Rollout, generator: torch.Generator, samples: int) -> Outcome:
-        """Accumulate one micro-batch's share of the gradient.
+        """Accumulate one micro-batch's share of an endpoint gradient.
 
         samples: planned samples of the optimizer step, before any repeats of the estimator.
         """
@@ -107,6 +173,15 @@ class Stage:
         real = values if same else self.judge(rollout, run.rewards)
         return Outcome(real, {} if same else values, credit, diagnostics, dropped)
 
+    def scores(self, values: Mapping[str, Tensor], count: int) -> Scores:
+        """The scores with what the run file and the rewards say of them."""
+        return Scores(
+            values=values,
+            weights={key: table.core["weight"] for key, table in self.run.file.rewards.items()},
+            margins={key: named.plugin.margin for key, named in self.run.rewards.items()},
+            count=count,
+        )
+
     def _credit(
         self, values: dict[str, Tensor], surrogate: Surrogate, count: int
     ) -> tuple[Credit, int]:
@@ -116,19 +191,13 @@ class Stage:
         dropped = int((~finite).sum())
         if dropped:
             if run.file.guard.nonfinite_reward == "fail":
-                raise GuardError(_nonfinite(values, surrogate.rollout.batch))
+                raise GuardError(nonfinite(values, surrogate.rollout.batch))
             values = {k: torch.where(finite, v, torch.zeros_like(v)) for k, v in values.items()}
             weights = finite.to(surrogate.rollout.state(0).dtype)
             if surrogate.sample_weights is not None:
                 weights = weights * surrogate.sample_weights
             surrogate = attrs.evolve(surrogate, sample_weights=weights)
-        scores = Scores(
-            values=values,
-            weights={key: table.core["weight"] for key, table in run.file.rewards.items()},
-            margins={key: named.plugin.margin for key, named in run.rewards.items()},
-            count=count,
-        )
-        credit: Credit = run.algorithm.plugin.credit(scores, surrogate)
+        credit: Credit = run.algorithm.plugin.credit(self.scores(values, count), surrogate)
         if dropped and credit.endpoint_gradient is not None:
             # 0 times a NaN derivative is NaN: the rows are set, not multiplied.
             gradient = credit.endpoint_gradient.clone()
@@ -151,10 +220,21 @@ class Outcome:
     """Samples dropped for a reward that is not finite."""
 
     @property
-    def endpoint_samples(self) -> int:
+    def surrogate_samples(self) -> int:
         """B', the samples of the surrogate."""
         gradient = self.credit.endpoint_gradient
-        return 0 if gradient is None else len(gradient)
+        return len(next(iter(self.rewards.values()))) if gradient is None else len(gradient)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the scores ask for no change at all."""
+        gradient, advantages = self.credit.endpoint_gradient, self.credit.advantages
+        if gradient is not None:
+            return not bool(gradient.any())
+        if advantages is None:
+            return True
+        kept = self.credit.kept
+        return not bool((advantages if kept is None else advantages[kept]).any())
 
 
 def open_stage(run: Run, device: str) -> Stage:
@@ -166,7 +246,7 @@ def open_stage(run: Run, device: str) -> Stage:
                 named.plugin.load(context)
     backbone = CountedBackbone(run.backbone.plugin, run.file.rollout.guidance)
     manager = run.manager([RolloutLoop(), Engine(backbone, run.file.engine.mode)])
-    _note_failures(manager, run)
+    note_failures(manager, run)
     return Stage(run, manager, _callers(manager, {**run.rewards, **run.held_out}), backbone)
 
 
@@ -177,59 +257,3 @@ def _callers(manager: pluggy.PluginManager, rewards: Mapping[str, Named]) -> dic
         key: manager.subset_hook_caller("score", [p for p in plugins if p is not named.plugin])
         for key, named in rewards.items()
     }
-
-
-class blamed:
-    """Add to any exception which plugin raised it. The exception itself is unchanged."""
-
-    def __init__(self, named: Named, call: str) -> None:
-        self.note = f"raised in {call} of [{named.key}], {named.entry.title}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None and self.note not in getattr(error, "__notes__", []):
-            error.add_note(self.note)
-
-
-def _note_failures(manager: pluggy.PluginManager, run: Run) -> None:
-    """An exception that leaves a hook says which hook, table and distribution."""
-    by_key = {named.key: named for named in run.named}
-
-    def before(_: str, __: Any, ___: Any) -> None:
-        return None
-
-    def after(outcome: pluggy.Result[Any], hook: str, impls: Any, _: Any) -> None:
-        error = outcome.exception
-        owners = [by_key[i.plugin_name] for i in impls if i.plugin_name in by_key]
-        if error is not None and len(owners) == 1:
-            note = f"raised in hook {hook} of [{owners[0].key}], {owners[0].entry.title}"
-            if note not in getattr(error, "__notes__", []):
-                error.add_note(note)
-
-    manager.add_hookcall_monitoring(before, after)
-
-
-def _check_scores(scores: Any, named: Named, size: int, *, needs_grad: bool) -> None:
-    who = f"[{named.key}] ({named.entry.title})"
-    if not isinstance(scores, Tensor) or scores.shape != (size,):
-        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise HeadwaterError(f"{who}: expected scores of shape ({size},), got {got}")
-    if needs_grad and not scores.requires_grad:
-        raise HeadwaterError(
-            f"{who} declares itself differentiable but its scores have no gradient"
-        )
-
-
-def _nonfinite(values: Mapping[str, Tensor], batch: Batch) -> str:
-    for key, value in values.items():
-        value = value.detach()
-        bad = (~torch.isfinite(value)).nonzero().flatten().tolist()
-        if bad:
-            return (
-                f"reward {key!r} is {float(value[bad[0]])} for {len(bad)} of {len(value)} samples, "
-                f"first for the prompt {batch.prompts[bad[0]].text!r}; "
-                f'[guard] nonfinite_reward = "drop-group" would drop them'
-            )
-    raise AssertionError("no score is non-finite")

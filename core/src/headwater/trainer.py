@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import attrs
 import torch
 
-from headwater.geometry import Draw, draws_of, indices_seed, micro_batches
+from headwater.collection import Collected, collect, skipped_groups
+from headwater.geometry import (
+    Schedule,
+    indices_seed,
+    micro_batches,
+    position_of,
+    rollout_draws,
+    schedule_of,
+)
 from headwater.memory import peak_memory
 from headwater.optimization import Average, GradientCheck, Guard, learning_rate
 from headwater.randomness import generator_of
 from headwater.stage import Outcome, Stage
+
+Work = tuple[int, Callable[[], Outcome]]
+"""Samples of a micro-batch, and the call that sends it backward."""
 
 
 @attrs.frozen(eq=False)
@@ -46,6 +58,13 @@ class Trainer:
         self.policy_version = 0
         self.peak_memory = 0
         """Bytes of the largest measured backward stage."""
+        self.collected: list[Collected] = []
+        self.collected_for = -1
+        """Which rollout `collected` is, for a per-step upstream."""
+        self.skipped_groups = 0
+        """Groups of the last update without a sample to train on."""
+        self.before = self._copied()
+        """The weights before training, where the algorithm compares with a copy of them."""
 
     def step(self, index: int, *, measure_memory: bool = False) -> StepResult:
         """Optimizer step `index`, from 0: rollout, score, backward, clip, update."""
@@ -54,14 +73,17 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=False)
         outcomes, forwards, backwards = self._gradient(index, measure_memory=measure_memory)
         norm = self._norm()
+        measured = self._measured()
         rate = learning_rate(file.optimizer, index, file.steps)
         skipped = self._update(norm, rate, outcomes)
         metrics = {
             **_averages(outcomes),
+            **measured,
             "grad_norm": norm,
             "lr": rate,
             "skipped": float(bool(skipped)),
             "samples_dropped": float(sum(outcome.dropped for _, outcome in outcomes)),
+            "groups_skipped": float(self.skipped_groups),
             "policy_version": float(self.policy_version),
             "forwards": float(forwards),
             "backwards": float(backwards),
@@ -73,31 +95,78 @@ class Trainer:
         self, index: int, *, measure_memory: bool
     ) -> tuple[list[tuple[int, Outcome]], int, int]:
         """All micro-batches of a step: (samples, outcome) each; forwards; backwards."""
-        file = self.stage.run.file
-        draws = draws_of(file, self.stage.run.prompts, index)
         before = self.stage.backbone.forwards
+        per_step = self.stage.run.algorithm.plugin.upstream == "per-step"
+        works = self._per_step(index) if per_step else self._endpoint(index)
         outcomes: list[tuple[int, Outcome]] = []
-        for batch in micro_batches(draws, file.prompts.micro_batch):
-            measure = measure_memory and not outcomes
-            outcome = self._micro_batch(batch, index, len(draws), measure=measure)
-            outcomes.append((len(batch), outcome))
-        backwards = sum(o.diagnostics.backwards * o.endpoint_samples for _, o in outcomes)
+        for samples, work in works:
+            if measure_memory and not outcomes:
+                outcome, peak = peak_memory(work)
+                self.peak_memory = max(self.peak_memory, peak)
+            else:
+                outcome = work()
+            outcomes.append((samples, outcome))
+        backwards = sum(o.diagnostics.backwards * o.surrogate_samples for _, o in outcomes)
         return outcomes, self.stage.backbone.forwards - before, backwards
 
-    def _micro_batch(
-        self, batch: Sequence[Draw], index: int, samples: int, *, measure: bool
-    ) -> Outcome:
-        rollout = self.stage.sample(batch, self.policy_version)
-        seed = indices_seed(self.stage.run.file, index, batch[0].part)
+    def _endpoint(self, index: int) -> Iterator[Work]:
+        """Each micro-batch is drawn, scored and sent backward before the next."""
+        file = self.stage.run.file
+        draws = rollout_draws(self.stage.run, index)
+        for batch in micro_batches(draws, file.prompts.micro_batch):
+            rollout = self.stage.sample(batch, self.policy_version)
+            seed = indices_seed(file, index, batch[0].part)
+            yield (
+                len(batch),
+                partial(self.stage.backward, rollout, generator_of(*seed), len(draws)),
+            )
 
-        def work() -> Outcome:
-            return self.stage.backward(rollout, generator_of(*seed), samples)
+    def _per_step(self, index: int) -> Iterator[Work]:
+        """The rollout is drawn and scored whole; an update uses its share of the micro-batches."""
+        run = self.stage.run
+        position, schedule = position_of(run.file, index), schedule_of(run, index)
+        samples = run.file.prompts.per_step * run.file.prompts.group
+        if self.collected_for != position.rollout:
+            draws = rollout_draws(run, position.rollout)
+            self.collected = collect(self.stage, draws, self.policy_version, schedule, samples)
+            self.collected_for = position.rollout
+        draws_a_share = run.file.estimator.core["draws"]
+        share = [c for c in self.collected if c.part // draws_a_share == position.share]
+        assert sum(len(c.rollout.batch) for c in share) == samples
+        self.skipped_groups = skipped_groups(share)
+        count = samples * len(schedule.trained)
+        for item in share:
+            yield len(item.rollout.batch), partial(self._reinforce, item, index, schedule, count)
 
-        if not measure:
-            return work()
-        outcome, peak = peak_memory(work)
-        self.peak_memory = max(self.peak_memory, peak)
-        return outcome
+    def _reinforce(self, item: Collected, index: int, schedule: Schedule, count: int) -> Outcome:
+        """One micro-batch of a per-step update."""
+        run = self.stage.run
+        batch = attrs.evolve(
+            item.rollout.batch,
+            trained_steps=schedule.trained,
+            policy_version=self.policy_version,
+        )
+        rollout = attrs.evolve(item.rollout, batch=batch)
+        if getattr(run.algorithm.plugin, "reference_model", "none") != "none":
+            rollout = item.rollout = self.stage.with_references(rollout, self.before)
+        credit = attrs.evolve(item.credit, count=count)
+        generator = generator_of(*indices_seed(run.file, index, item.part))
+        diagnostics = self.stage.reinforce(rollout, generator, credit)
+        return Outcome(item.rewards, {}, credit, diagnostics, item.dropped)
+
+    def _copied(self) -> dict[str, torch.Tensor]:
+        if getattr(self.stage.run.algorithm.plugin, "reference_model", "none") != "copy":
+            return {}
+        return {name: p.detach().clone() for name, p in self.parameters.items()}
+
+    def _measured(self) -> dict[str, float]:
+        """What the plugins measured in this step, under the name of their kind."""
+        run, out = self.stage.run, {}
+        for kind, named in (("algorithm", run.algorithm), ("estimator", run.estimator)):
+            if hasattr(named.plugin, "measured"):
+                found = named.plugin.measured()
+                out.update({f"{kind}/{key}": float(value) for key, value in found.items()})
+        return out
 
     def _norm(self) -> float:
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
@@ -105,7 +174,7 @@ class Trainer:
 
     def _update(self, norm: float, rate: float, outcomes: list[tuple[int, Outcome]]) -> str:
         """Clip and step, unless the guard skips it. Returns why it did."""
-        zero = all(_is_zero(outcome) for _, outcome in outcomes)
+        zero = all(outcome.silent for _, outcome in outcomes)
         self.check.after_backward(upstream_is_zero=zero)
         reason = self.guard.reason_to_skip(norm)
         if reason:
@@ -119,21 +188,18 @@ class Trainer:
         self.optimizer.step()
         self.average.update()
         self.policy_version += 1
+        if hasattr(self.stage.run.backbone.plugin, "publish"):
+            self.stage.run.backbone.plugin.publish(self.policy_version)
         if not zero:
             self.check.after_update()
         return ""
-
-
-def _is_zero(outcome: Outcome) -> bool:
-    gradient = outcome.credit.endpoint_gradient
-    return gradient is None or not bool(gradient.any())
 
 
 def _averages(outcomes: list[tuple[int, Outcome]]) -> dict[str, float]:
     """Means over the samples of a step."""
     out: dict[str, float] = {"loss": sum(outcome.credit.loss for _, outcome in outcomes)}
     samples = sum(size for size, _ in outcomes)
-    scored = sum(outcome.endpoint_samples for _, outcome in outcomes)
+    scored = sum(outcome.surrogate_samples for _, outcome in outcomes)
     for size, outcome in outcomes:
         for key, value in outcome.rewards.items():
             _add(out, f"reward/{key}", float(value.sum()) / samples)

@@ -75,7 +75,9 @@ class Batch:
     store: str = "float32"
     """What the states are rounded to before anything reads them."""
     policy_version: int = 0
-    """Number of updates applied to the weights that draw these samples."""
+    """Number of updates applied to the weights that are evaluated on this batch now."""
+    start_seeds: tuple[int, ...] = ()
+    """(B,) seed of each sample's starting noise, where it is shared; empty for `seeds`."""
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -89,6 +91,7 @@ class Batch:
             conditioning=None if conditioning is None else conditioning.index(indices),
             seeds=tuple(self.seeds[i] for i in indices),
             group_ids=tuple(self.group_ids[i] for i in indices),
+            start_seeds=tuple(self.start_seeds[i] for i in indices if self.start_seeds),
         )
 
 
@@ -107,6 +110,15 @@ class Rollout:
     """(N, B) of the stochastic steps, or None."""
     policy_version: int = 0
     """Number of updates applied to the weights that made it."""
+    dynamics: Any = None
+    """The `Dynamics` of its stochastic steps; core fills it in."""
+    references: Mapping[int, Tensor] = attrs.field(factory=dict)
+    """step: (B, *latent) velocity of the reference model, where the algorithm asks for one."""
+
+    @property
+    def current(self) -> bool:
+        """Whether the weights evaluated now are those that made it."""
+        return self.policy_version == self.batch.policy_version
 
     @property
     def steps(self) -> int:
@@ -178,6 +190,8 @@ class Surrogate:
     diagnostics: Mapping[str, float] = attrs.field(factory=dict)
     cached_velocities: bool = False
     """For a per-step upstream: take `rollout.velocities` instead of fresh ones."""
+    measurements: tuple[int, int] = (0, 0)
+    """Velocities and backwards per sample that the estimator's own hooks add to the engine's."""
 
 
 @attrs.frozen(eq=False)
@@ -190,7 +204,8 @@ class Scores:
     margins: Mapping[str, float | None]
     """What each reward states as a sensible hinge margin for its scale."""
     count: int
-    """n of the loss: all samples of the optimizer step, as planned."""
+    """n of the loss: all samples of the optimizer step, as planned. A per-step algorithm's n is
+    that times the trained steps; core multiplies."""
 
     def total(self) -> Tensor:
         """Weighted sum over the rewards, (B',)."""
@@ -212,6 +227,15 @@ class Credit:
     """Share of the loss formed here, for the log."""
     count: int = 1
     """n of the loss."""
+
+    def index(self, indices: Sequence[int]) -> Credit:
+        """Take the samples `indices` of advantages and mask."""
+        rows = list(indices)
+        return attrs.evolve(
+            self,
+            advantages=None if self.advantages is None else self.advantages[rows],
+            kept=None if self.kept is None else self.kept[rows],
+        )
 
 
 @attrs.frozen(eq=False)

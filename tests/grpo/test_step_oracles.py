@@ -52,9 +52,11 @@ class Case:
         self.dtype = torch.float32 if case["precision"] == "float32" else torch.float64
         schedule = DATA["schedules"][case["schedule"]]
         self.sigmas, self.N = schedule["sigmas"], schedule["N"]
-        index = next(args[k] for k in ("timestep_index", "index") if k in args) if (
-            "timestep_index" in args or "index" in args
-        ) else case["timestep_index"]
+        index = (
+            next(args[k] for k in ("timestep_index", "index") if k in args)
+            if ("timestep_index" in args or "index" in args)
+            else case["timestep_index"]
+        )
         self.i = index[0] if isinstance(index, list) else index
         self.sigma = case.get("sigma", self.sigmas[self.i])
         self.sigma_next = case.get("sigma_next", self.sigmas[self.i + 1])

@@ -75,9 +75,7 @@ def loss_by_autograd(algorithm, rollout, velocities, guard=False):
         log_prob = rollout.dynamics.log_prob(y, t)
         log_ratio = log_prob - rollout.log_probs[i]
         if guard:
-            old = rollout.dynamics.transition(
-                rollout.state(i), rollout.velocity(i), i, SIGMAS
-            ).mean
+            old = rollout.dynamics.transition(rollout.state(i), rollout.velocity(i), i, SIGMAS).mean
             bias = ((t.mean - old) ** 2).flatten(1).mean(1) / (2 * std * std)
             plain = [-((y - m) ** 2).flatten(1).mean(1) / (2 * std * std) for m in (t.mean, old)]
             log_ratio = std * (plain[0] - plain[1] + bias)

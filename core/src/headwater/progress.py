@@ -49,6 +49,7 @@ class Display:
         self.console = console
         self.rewards: tuple[str, ...] = ()
         self.steps = 0
+        self.announced: set[str] = set()
         self.began = time.monotonic()
         self.bar = bars.Progress(
             bars.TextColumn("{task.description}"),
@@ -80,6 +81,15 @@ class Display:
         self.bar.update(self.task, completed=step, reward=reward, norm=norm)
         if skipped:
             self.console.print(f"step {step}: update skipped, {skipped}", highlight=False)
+        self._announce_kl(step, metrics)
+
+    def _announce_kl(self, step: int, metrics: Mapping[str, float]) -> None:
+        """The first magnitude of a KL, which tells whether its weight is sensible."""
+        for name, value in metrics.items():
+            key = name.removeprefix("algorithm/")
+            if key.startswith("kl_") and value > 0 and key not in self.announced:
+                self.announced.add(key)
+                self.console.print(f"step {step}: {key} {value:.3g}", highlight=False)
 
     def after_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """One line."""

@@ -197,7 +197,9 @@ class Trainer:
 
 def _averages(outcomes: list[tuple[int, Outcome]]) -> dict[str, float]:
     """Means over the samples of a step."""
-    out: dict[str, float] = {"loss": sum(outcome.credit.loss for _, outcome in outcomes)}
+    out: dict[str, float] = {}
+    if any(outcome.credit.endpoint_gradient is not None for _, outcome in outcomes):
+        out["loss"] = sum(outcome.credit.loss for _, outcome in outcomes)
     samples = sum(size for size, _ in outcomes)
     scored = sum(outcome.surrogate_samples for _, outcome in outcomes)
     for size, outcome in outcomes:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -100,7 +101,7 @@ def linear_basis(times: Times, nodes: Sequence[int] = ENDS) -> Tensor:
     basis = torch.zeros(len(positions), len(t_S), dtype=torch.float64)
     if len(positions) == 1:
         return basis + 1
-    segments = list(zip(positions, positions[1:], strict=False))
+    segments = list(pairwise(positions))
     weights = torch.stack([alphas(t_S, pair) for pair in segments])  # (A - 1, S)
     for j in range(len(t_S)):
         k = min(sum(j > end for end in positions[1:]), len(segments) - 1)
@@ -168,7 +169,9 @@ def fit_basis(
 
 
 def _as_times(times: Times) -> Tensor:
-    t_S = torch.as_tensor(times).double().cpu()
+    # A list would pass through torch's default float32.
+    given = times.tolist() if isinstance(times, Tensor) else times
+    t_S = torch.tensor(given, dtype=torch.float64)
     if t_S.dim() != 1 or len(t_S) == 0:
         raise ValueError(f"expected times of shape (S,), got {tuple(t_S.shape)}")
     return t_S

@@ -44,6 +44,14 @@ class _Work:
     upstream: dict[int, Tensor] = attrs.field(factory=dict)
     """Step: (B, *latent), of the groups to be measured."""
 
+    def take(self, group: Group, upstream: Tensor) -> list[Part]:
+        """Note the upstream of a group's steps. Returns: the parts that are complete now.
+
+        The engine goes from image to noise, so a part is complete with its first step.
+        """
+        self.upstream.update(zip(group.steps, upstream, strict=True))
+        return [part for part in self.parts if part.steps[0] == group.steps[0]]
+
 
 @attrs.define(eq=False)
 class Jagg:
@@ -61,7 +69,7 @@ class Jagg:
     title: ClassVar[str] = "JAGG"
 
     window: int = attrs.field(default=4, validator=at_least(1))
-    """W, steps of a group. The trained steps are cut from the noisy end; the last may be shorter."""
+    """W, steps of a group. Trained steps are cut from the noisy end; the last may be shorter."""
     routed: float | Literal["auto"] = attrs.field(default=0.6, validator=_check_routed)
     """Fraction of the groups, from the noisy end, that JAGG carries; the others are exact.
     "auto": those whose measured cosine to the exact gradient is above `threshold`."""
@@ -85,7 +93,7 @@ class Jagg:
 
     def __attrs_post_init__(self) -> None:
         """Settings that contradict each other, or that nothing would read."""
-        bases.resolved(self.nodes, self.window) if self.window > 1 else None
+        bases.resolved(self.nodes, self.window)
         if self.interpolate != "linear" and self.basis != "linear":
             raise ValueError(
                 f'basis = "{self.basis}" is not read under interpolate = "{self.interpolate}"'
@@ -162,11 +170,8 @@ class Jagg:
         work = self._work
         if work is not None and group in work.groups:
             self._begin(work)
-            for step, s in zip(group.steps, upstream, strict=True):
-                work.upstream[step] = s
-            # The engine goes from image to noise: a part is complete with its first step.
-            for part in work.parts:
-                if part.steps[0] == group.steps[0]:
+            if work.parts:
+                for part in work.take(group, upstream):
                     self._measure(work, part)
         return bases.composites(group.basis, upstream)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -16,30 +17,22 @@ def compare(
     """Cosine, relative error |J - E| / |E| and norm ratio |J| / |E| of two gradients.
 
     Both are lists of tensors of equal shapes, one a parameter; sums are float64. NaN where a
-    gradient is zero and the number has no meaning.
+    zero gradient leaves a number without meaning.
     """
-    JJ, EE, JE = (
-        inner(left, right)
-        for left, right in (
-            (jagg_gradient, jagg_gradient),
-            (exact_gradient, exact_gradient),
-            (jagg_gradient, exact_gradient),
-        )
-    )
-    difference = sum(
-        float((a.double() - b.double()).square().sum())
-        for a, b in zip(jagg_gradient, exact_gradient, strict=True)
-    )
+    JJ, EE = inner(jagg_gradient, jagg_gradient), inner(exact_gradient, exact_gradient)
+    JE = inner(jagg_gradient, exact_gradient)
+    pairs = zip(jagg_gradient, exact_gradient, strict=True)
+    difference = [a.double() - b.double() for a, b in pairs]
     if EE == 0:
-        return float("nan"), float("nan"), float("nan")
-    cosine = JE / (JJ * EE) ** 0.5 if JJ > 0 else float("nan")
-    return cosine, (difference / EE) ** 0.5, (JJ / EE) ** 0.5
+        return math.nan, math.nan, math.nan
+    cosine = JE / math.sqrt(JJ * EE) if JJ > 0 else math.nan
+    return cosine, math.sqrt(inner(difference, difference) / EE), math.sqrt(JJ / EE)
 
 
 def inner(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """Inner product of two lists of tensors, in float64."""
     pairs = zip(left, right, strict=True)
-    return sum(float((a.double() * b.double()).sum()) for a, b in pairs)
+    return float(torch.stack([(a.double() * b.double()).sum() for a, b in pairs]).sum())
 
 
 def chord_distance(states: Tensor, times: Times) -> Tensor:

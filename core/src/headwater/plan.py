@@ -149,9 +149,12 @@ class Planner:
             fresh = per_step and not made.cached_velocities
             evaluated = sum(len(group.steps) for group in made.groups) if fresh else active
             more, more_backwards = made.measurements
-            size = samples * len(made.rollout.batch)
-            engine += (evaluated + more) * size * backbone.network_forwards
-            backwards += (active + more_backwards) * size * backbone.network_backwards
+            copies = len(made.rollout.batch)
+            measured = min(samples, file.prompts.micro_batch)  # the first micro-batch of a part
+            each = evaluated * samples + more * measured
+            engine += each * copies * backbone.network_forwards
+            each = active * samples + more_backwards * measured
+            backwards += each * copies * backbone.network_backwards
         sampling = drawn * file.rollout.steps * backbone.network_forwards
         reference = self._references(index, schedule.trained)
         return Work(sampling, reference, surrogate_forwards, engine, backwards)

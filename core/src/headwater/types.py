@@ -191,7 +191,10 @@ class Surrogate:
     cached_velocities: bool = False
     """For a per-step upstream: take `rollout.velocities` instead of fresh ones."""
     measurements: tuple[int, int] = (0, 0)
-    """Velocities and backwards per sample that the estimator's own hooks add to the engine's."""
+    """Velocities and backwards per sample that the estimator's own hooks add to the engine's.
+
+    Measurements are made on the first micro-batch of a part; the others' surrogates have none.
+    """
 
 
 @attrs.frozen(eq=False)

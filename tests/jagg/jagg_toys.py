@@ -39,9 +39,17 @@ class LinearFlow:
         return dict(self.network.named_parameters())
 
 
-def on_a_chord(noise: float = 0.0) -> Rollout:
+class BentFlow(LinearFlow):
+    """v = phi(t) tanh(x A + t b + c), phi a bump in the middle: far from linear in t."""
+
+    def velocity(self, x: Tensor, sigma: Tensor, conditioning: Any) -> Tensor:
+        bump = 0.3 + 2 * torch.exp(-((sigma.to(x.dtype) - 0.5) ** 2) / 0.02)
+        return bump[:, None] * torch.tanh(super().velocity(x, sigma, conditioning))
+
+
+def on_a_chord(noise: float = 0.0, seed: int = 4) -> Rollout:
     """Three samples whose states lie on a line in t, but for some noise; twelve uneven steps."""
-    generator = torch.Generator().manual_seed(4)
+    generator = torch.Generator().manual_seed(seed)
     ends = torch.randn(2, 3, 5, generator=generator, dtype=torch.float64)
     sigmas = torch.tensor(UNEVEN, dtype=torch.float64)
     t = sigmas.view(-1, 1, 1)

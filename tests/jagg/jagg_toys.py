@@ -13,7 +13,7 @@ from toy_upstreams import PerStepEnergy
 
 from headwater import hookspecs
 from headwater.engine import Engine, run_groups
-from headwater.markers import PROJECT
+from headwater.markers import PROJECT, hookimpl
 from headwater.randomness import generator_of
 from headwater.types import Batch, Credit, Diagnostics, Prompt, Rollout, Surrogate
 
@@ -168,3 +168,21 @@ def exact_gradient(backbone: Any, rollout: Rollout, steps: Any = None) -> Tensor
 
 def cosine(left: Tensor, right: Tensor) -> float:
     return float(left @ right / (left.norm() * right.norm()))
+
+
+class Silent:
+    """No upstream at all: every sample clipped, or dropped."""
+
+    upstream = "per-step"
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    @hookimpl
+    def compute_upstream(self, group, velocities):
+        one = [
+            PerStepEnergy().upstream_of(i, v) for i, v in zip(group.steps, velocities, strict=True)
+        ]
+        return torch.stack(
+            [0 * s if i in self.steps else s for i, s in zip(group.steps, one, strict=True)]
+        )

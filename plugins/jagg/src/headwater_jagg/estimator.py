@@ -49,7 +49,9 @@ class _Work:
 
         The engine goes from image to noise, so a part is complete with its first step.
         """
-        self.upstream.update(zip(group.steps, upstream, strict=True))
+        asked = {step for part in self.parts for step in part.steps}
+        pairs = zip(group.steps, upstream, strict=True)
+        self.upstream.update({step: s for step, s in pairs if step in asked})
         return [part for part in self.parts if part.steps[0] == group.steps[0]]
 
 
@@ -86,7 +88,7 @@ class Jagg:
     calibrate_every: int = attrs.field(default=EVERY, validator=at_least(1))
     """Applied updates between two measurements, for "calibrated" and "auto"."""
     threshold: float = attrs.field(default=THRESHOLD, validator=in_range(-1, 1))
-    """Least cosine of a routed group, for "auto". A group is exact until it is measured."""
+    """Cosine above which "auto" routes a group. A group is exact until it is measured."""
     _memory: Memory = attrs.field(init=False, factory=Memory, repr=False)
     _work: _Work | None = attrs.field(init=False, default=None, repr=False)
     _metrics: dict[str, float] = attrs.field(init=False, factory=dict, repr=False)
@@ -141,20 +143,12 @@ class Jagg:
         for part in parts:
             groups += [part.grouped] if part.position in routed else _alone(part.steps)
         cached = self.middle == "cached" and rollout.current and rollout.velocities is not None
-        chosen: list[Part] = []
-        if self._measures and self._memory.due(
-            version, generator.initial_seed(), self.calibrate_every
-        ):
-            chosen = [
-                part
-                for part in parts
-                if part.middle and (self.routed == "auto" or part.position in routed)
-            ]
+        measured = self._to_measure(parts, routed, version, generator.initial_seed())
         metrics = {"routed_groups": float(len(routed))}
         if self.middle == "cached":
             metrics["recomputed"] = float(not cached)
-        self._work = _Work(backbone, rollout, frozenset(groups), chosen, metrics)
-        works = [work_of(part, **self._kind) for part in chosen]
+        self._work = _Work(backbone, rollout, frozenset(groups), measured, metrics)
+        works = [work_of(part, **self._kind) for part in measured]
         return Surrogate(
             groups=tuple(groups),
             endpoint=None,
@@ -170,9 +164,8 @@ class Jagg:
         work = self._work
         if work is not None and group in work.groups:
             self._begin(work)
-            if work.parts:
-                for part in work.take(group, upstream):
-                    self._measure(work, part)
+            for part in work.take(group, upstream):
+                self._measure(work, part)
         return bases.composites(group.basis, upstream)
 
     def measured(self) -> Mapping[str, float]:
@@ -201,6 +194,15 @@ class Jagg:
             known = self._memory.now.cosines
             return frozenset(i for i in range(groups) if known.get(i, -math.inf) > self.threshold)
         return frozenset(range(bases.routed_count(groups, self.routed)))
+
+    def _to_measure(
+        self, parts: list[Part], routed: frozenset[int], version: int, seed: int
+    ) -> list[Part]:
+        """Groups that a basis is used on, or may be; none where no measurement is due."""
+        if not self._measures or not self._memory.due(version, seed, self.calibrate_every):
+            return []
+        used = range(len(parts)) if self.routed == "auto" else routed
+        return [part for part in parts if part.middle and part.position in used]
 
     def _part(self, position: int, steps: tuple[int, ...], rollout: Rollout) -> Part:
         """A group with its nodes and the basis in force; all of a short one's steps are nodes."""

@@ -26,6 +26,14 @@ def rollout_of(stage: Stage) -> Rollout:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table in Markdown."""
+    print(table_text(head, rows), end="")
+
+
+def table_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    for row in [head, ["-" * width for width in widths], *rows]:
-        print("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |")
+    lines = [
+        "| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |"
+        for row in [head, ["-" * width for width in widths], *rows]
+    ]
+    return "\n".join(lines) + "\n"

@@ -5,11 +5,11 @@ import math
 import attrs
 import pytest
 import torch
+
+from headwater.types import Batch, Credit, Group, Prompt, Rollout
 from headwater_grpo import ratios, steps
 from headwater_grpo.algorithms import FlowGrpo, GrpoGuard
 from headwater_grpo.dynamics import Cps, DanceSde, FlowSde
-
-from headwater.types import Batch, Credit, Group, Prompt, Rollout
 
 SIGMAS = torch.tensor([1.0, 0.9, 0.72, 0.5, 0.2, 0.0], dtype=torch.float64)
 DYNAMICS = [FlowSde(0.7), DanceSde(0.3), Cps(0.8)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from headwater_grpo import advantages, ratios, windows
 from headwater_grpo.steps import gaussian_log_prob
 

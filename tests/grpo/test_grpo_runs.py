@@ -162,7 +162,7 @@ def test_noise_does_not_depend_on_the_number_of_processes(world):
 
 def test_an_uneven_deal_is_refused():
     run = compose(FILE, [*SMALL, "prompts.per_step=1"])
-    with pytest.raises(ValueError, match="3 samples .* cannot be dealt to 2 processes"):
+    with pytest.raises(ValueError, match=r"3 samples .* cannot be dealt to 2 processes"):
         share_of(rollout_draws(run, 0), 0, 2)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from headwater_grpo import steps
 from headwater_grpo.dynamics import Cps, DanceSde, FlowSde
 

@@ -1,15 +1,20 @@
-"""The command line. Commands import their modules when they are called."""
+"""The command line. Commands import their modules when they are called.
+
+A package may add commands: an entry point of the group `headwater.command` names a click command.
+Those of core cannot be replaced.
+"""
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 import click
 
 from headwater import __version__
-from headwater.errors import HeadwaterError
+from headwater.discovery import Entry, entries
+from headwater.errors import HeadwaterError, PluginError
 
 _COMMANDS = {
     "run": "Train a run file.",
@@ -22,14 +27,16 @@ _COMMANDS = {
 
 
 class _Lazy(click.Group):
-    """Commands live in `headwater.cli.NAME` and are imported when named."""
+    """Commands live in `headwater.cli.NAME`, or in a plugin, and are imported when named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names, from the table above."""
-        return list(_COMMANDS)
+        """Names, from the table above and from installed metadata."""
+        return [*_COMMANDS, *_added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
+        if cmd_name in _added():
+            return _imported(_added()[cmd_name])
         if cmd_name not in _COMMANDS:
             return None
         command: click.Command = import_module(f"headwater.cli.{cmd_name}").command
@@ -38,7 +45,8 @@ class _Lazy(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            added = {name: f"From {entry.distribution}." for name, entry in _added().items()}
+            formatter.write_dl(list({**_COMMANDS, **added}.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Errors that explain themselves are shown without a traceback."""
@@ -49,6 +57,29 @@ class _Lazy(click.Group):
             for note in getattr(error, "__notes__", []):
                 click.echo(f"  {note}", err=True)
             sys.exit(error.exit_code)
+
+
+def _added() -> dict[str, Entry]:
+    """Commands of installed packages; the first of a name by distribution."""
+    found: dict[str, Entry] = {}
+    for entry in entries("command"):
+        if entry.name not in _COMMANDS:
+            found.setdefault(entry.name, entry)
+    return found
+
+
+def _imported(entry: Entry) -> click.Command:
+    """A package's command; PluginError where it cannot be imported."""
+    try:
+        command = metadata.EntryPoint(entry.name, entry.target, "").load()
+    except Exception as error:
+        raise PluginError(
+            f"the command {entry.name!r} of {entry.title} cannot be loaded: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(command, click.Command):
+        raise PluginError(f"the command {entry.name!r} of {entry.title} is no click command")
+    return command
 
 
 @click.group(cls=_Lazy)

@@ -138,7 +138,7 @@ class Jagg:
         self._memory.arrive(version)
         cuts = bases.cut(rollout.batch.trained_steps, self.window)
         routed = self._routed(len(cuts))
-        parts = [self._part(i, steps, rollout) for i, steps in enumerate(cuts)]
+        parts = [self.part(i, steps, rollout) for i, steps in enumerate(cuts)]
         groups: list[Group] = []
         for part in parts:
             groups += [part.grouped] if part.position in routed else _alone(part.steps)
@@ -204,7 +204,7 @@ class Jagg:
         used = range(len(parts)) if self.routed == "auto" else routed
         return [part for part in parts if part.middle and part.position in used]
 
-    def _part(self, position: int, steps: tuple[int, ...], rollout: Rollout) -> Part:
+    def part(self, position: int, steps: tuple[int, ...], rollout: Rollout) -> Part:
         """A group with its nodes and the basis in force; all of a short one's steps are nodes."""
         size = len(steps)
         nodes = bases.node_positions(self.nodes, self.window, size)

@@ -11,14 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from runs import pooled, run_all, settings_of_run
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)
@@ -43,32 +39,6 @@ ESTIMATORS: dict[str, str] = {
     },
     "surrogate (hat)": HAT,
 }
-
-
-def run_one(job: tuple[str, int, Path]) -> None:
-    """One run in a process of its own."""
-    name, seed, out = job
-    if (out / "summary.json").exists():
-        return
-    shutil.rmtree(out, ignore_errors=True)
-    command = [sys.executable, "-m", "headwater", "run", str(HERE / "table.toml")]
-    command += ["--set", ESTIMATORS[name], "--set", f"seed={seed}", "--out", str(out)]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    print(f"{name}, seed {seed}: exit code {done.returncode}", flush=True)
-    if done.returncode:
-        print(done.stderr[-2000:], flush=True)
-
-
-def pooled(rows: Sequence[dict[str, float]]) -> tuple[float, float]:
-    """Mean over seeds, and its standard error from each seed's own."""
-    mean = sum(row["mean"] for row in rows) / len(rows)
-    return mean, math.sqrt(sum(row["se"] ** 2 for row in rows)) / len(rows)
 
 
 def row_of(name: str, summaries: Sequence[dict]) -> list[str]:
@@ -99,9 +69,8 @@ def load(out: Path) -> dict:
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     steps = sorted(line["seconds"] for line in lines if "seconds" in line)
     summary["seconds_per_step"] = steps[len(steps) // 2]
-    resolved = (out / "run.toml").read_text()
-    per_step = next(line for line in resolved.splitlines() if line.startswith("per_step"))
-    summary["samples"] = summary["steps"] * int(per_step.split("=")[1])
+    per_step = settings_of_run(out)["prompts"]["per_step"]
+    summary["samples"] = summary["steps"] * per_step
     return summary
 
 
@@ -128,8 +97,7 @@ def main() -> None:
     options = parser.parse_args()
     names = options.only or list(ESTIMATORS)
     jobs = [(n, s, options.work / f"{n.replace(' ', '-')}-{s}") for s in SEEDS for n in names]
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(run_one, jobs))
+    run_all(HERE / "table.toml", [(out, [ESTIMATORS[n], f"seed={s}"]) for n, s, out in jobs])
     rows = []
     for name in names:
         folders = [out for n, _, out in jobs if n == name and (out / "summary.json").exists()]

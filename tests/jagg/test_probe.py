@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from headwater_jagg.probe import probe, routed_fraction
 
 from headwater.cli import main
 from headwater.errors import InputError
+from headwater_jagg.probe import probe, routed_fraction
 
 FILE = Path(__file__).parents[2] / "plugins" / "jagg" / "examples" / "jagg.toml"
 SMALL = [

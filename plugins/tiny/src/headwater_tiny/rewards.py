@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from typing import ClassVar, Literal
 
 import attrs
 import torch
+from PIL import Image
 from torch import Tensor
 
 from headwater import hookimpl
 from headwater.protocols import LoadContext
 from headwater.types import Batch
+from headwater.validators import in_range
 from headwater_tiny.detector import judge
 from headwater_tiny.draw import SIZE
 from headwater_tiny.preference import MARGIN, PreferenceScorer, load_preference
@@ -66,3 +69,33 @@ class TinyDetector:
         verdict = judge(images, [prompt.text for prompt in batch.prompts])
         value = verdict.correct if self.measure == "correct" else verdict.fraction
         return value.to(images.device)
+
+
+@attrs.frozen(eq=False)
+class TinyJpegSize:
+    """Kilobytes of the image as JPEG (Black et al., arXiv 2305.13301): how compressible it is."""
+
+    differentiable: ClassVar[bool] = False
+    needs_text: ClassVar[bool] = False
+    margin: ClassVar[float | None] = None
+
+    prefer: Literal["large", "small"] = "large"
+    """Whether a large file scores high (incompressibility) or a small one."""
+    quality: int = attrs.field(default=95, validator=in_range(1, 100))
+    """JPEG quality."""
+
+    @hookimpl
+    def score(self, images: Tensor) -> Tensor:
+        """(B,) kilobytes, negative where small files are preferred; images (B, 3, 32, 32)."""
+        _check(images, "tiny-jpeg-size")
+        sizes = [_kilobytes(image, self.quality) for image in images.detach().float().cpu()]
+        sign = 1 if self.prefer == "large" else -1
+        return sign * torch.tensor(sizes, device=images.device)
+
+
+def _kilobytes(image: Tensor, quality: int) -> float:
+    """Length of a JPEG file in units of 1000 bytes."""
+    levels = (image.clamp(0, 1) * 255).round().to(torch.uint8)
+    file = io.BytesIO()
+    Image.fromarray(levels.permute(1, 2, 0).numpy()).save(file, format="JPEG", quality=quality)
+    return len(file.getvalue()) / 1000

@@ -2,7 +2,8 @@
 
 Same seeds, prompts, noise and number of updates; only the estimator differs. Settings are those
 of bench/policy.toml, chosen on seed 100 with the exact estimator. Resumable: a run that has a
-summary is not repeated.
+summary is not repeated. Seconds an update are measured afterwards, the estimators interleaved in
+one process, since runs side by side disturb each other's clocks.
 
     python bench/learning.py --work FOLDER [--out docs/policy-table.md] [--plot docs/policy.png]
 """
@@ -11,11 +12,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from runs import pooled, run_all
+
+from headwater.composition import compose
+from headwater.stage import open_stage
+from headwater.trainer import Trainer
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)
@@ -29,19 +37,33 @@ ESTIMATORS = {
 
 
 def load(out: Path) -> dict[str, Any]:
-    """Summary, evaluations by step, and training seconds up to each."""
+    """Summary, and evaluations by step."""
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     evaluations = [line for line in lines if "evaluation/preference" in line]
-    spent = {line["step"]: line["seconds"] for line in lines if "seconds" in line}
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
     summary["curve"] = {
         line["step"]: (line["evaluation/preference"], line["evaluation/detector"])
         for line in evaluations
     }
-    summary["spent"] = {
-        step: sum(s for k, s in spent.items() if k <= step) for step in summary["curve"]
-    }
     return summary
+
+
+def update_seconds(repeats: int) -> dict[str, float]:
+    """Median seconds of an optimizer step of each estimator, interleaved, one thread."""
+    torch.set_num_threads(1)
+    trainers = {
+        name: Trainer(open_stage(compose(HERE / "policy.toml", [text]), "cpu"))
+        for name, text in ESTIMATORS.items()
+    }
+    spent: dict[str, list[float]] = {name: [] for name in trainers}
+    for index in range(repeats + 1):
+        order = list(trainers.items())
+        for name, trainer in order if index % 2 else reversed(order):
+            began = time.perf_counter()
+            trainer.step(index)
+            if index:  # the first step of a calibrated run measures; see the note in docs
+                spent[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in spent.items()}
 
 
 def mean_curve(runs: Sequence[dict[str, Any]], which: int) -> dict[int, float]:
@@ -50,15 +72,15 @@ def mean_curve(runs: Sequence[dict[str, Any]], which: int) -> dict[int, float]:
     return {s: sum(run["curve"][s][which] for run in runs) / len(runs) for s in steps}
 
 
-def time_to(runs: Sequence[dict[str, Any]], level: float) -> str:
+def time_to(runs: Sequence[dict[str, Any]], level: float, seconds: float) -> str:
     """Training seconds until the mean curve reaches a level, at the evaluations."""
     for step, value in mean_curve(runs, 0).items():
         if value >= level:
-            return f"{sum(run['spent'][step] for run in runs) / len(runs):.0f} (step {step})"
+            return f"{step * seconds:.0f} (step {step})"
     return "not reached"
 
 
-def row_of(name: str, runs: Sequence[dict[str, Any]], level: float) -> list[str]:
+def row_of(name: str, runs: Sequence[dict[str, Any]], level: float, seconds: float) -> list[str]:
     """A line of the table."""
     cells = [name]
     for parts in ([r["reward"] for r in runs], [r["held_out"]["detector"] for r in runs]):
@@ -67,9 +89,8 @@ def row_of(name: str, runs: Sequence[dict[str, Any]], level: float) -> list[str]
         cells.append(f"{pooled([p['before'] for p in parts])[0]:.4f}")
         cells.append(f"{pooled([p['after'] for p in parts])[0]:.4f}")
         cells.append(f"{change:+.4f} ± {se:.4f} ({seeds})")
-    last = max(runs[0]["spent"])
-    cells.append(f"{sum(r['spent'][last] for r in runs) / len(runs):.0f}")
-    cells.append(time_to(runs, level))
+    cells.append(f"{seconds:.2f}")
+    cells.append(time_to(runs, level, seconds))
     cells.append(f"{runs[0]['forwards']} / {runs[0]['backwards']}")
     return cells
 
@@ -82,7 +103,7 @@ HEAD = [
     "detector before",
     "after",
     "change, paired (by seed)",
-    "training s",
+    "s an update",
     "s to exact's reward",
     "forwards / backwards",
 ]
@@ -115,6 +136,7 @@ def main() -> None:
     """Run what is missing and write table and picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--repeats", type=int, default=8, help="Timed updates of each estimator.")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
@@ -133,9 +155,10 @@ def main() -> None:
         for name, outs in folders.items()
         if all((out / "summary.json").exists() for out in outs)
     }
-    level = max(mean_curve(found["exact"], 0).values())
-    level = min(level, mean_curve(found["exact"], 0)[max(mean_curve(found["exact"], 0))])
-    rows = [row_of(name, runs, level) for name, runs in found.items()]
+    seconds = update_seconds(options.repeats)
+    exact = mean_curve(found["exact"], 0)
+    level = exact[max(exact)]
+    rows = [row_of(name, runs, level, seconds[name]) for name, runs in found.items()]
     lines = [HEAD, ["---"] * len(HEAD), *rows]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
     print(text)

@@ -47,7 +47,7 @@ def test_the_first_ratio_is_exactly_one_with_the_rollouts_own_micro_batch(mode):
     assert metrics["algorithm/ratio_deviation"] == 0
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-6), ("bfloat16", 2e-2)])
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-6), ("bfloat16", 5e-3)])
 def test_the_first_ratio_with_another_micro_batch(dtype, bound):
     """Kernels depend on the batch; the bound in bfloat16 is that of its own rounding."""
     trainer = trainer_of(f"backbone.dtype={dtype}", "backbone.train=lora", "algorithm.clip=0.1")
@@ -128,6 +128,10 @@ def test_updates_and_epochs_use_one_rollout_and_every_share_once():
         ["algorithm={use='flow-grpo-fast',window=2}", "dynamics={use='cps'}"],
         ["algorithm.beta=0.1", "algorithm.reference=copy", "algorithm.updates=2"],
         ["estimator.draws=2"],
+        ["estimator={use='jagg',window=3}", "algorithm.updates=2"],
+        ["estimator={use='jagg',window=3,middle='cached'}", "algorithm.updates=2"],
+        ["estimator={use='jagg',window=3,basis='calibrated',calibrate_every=2}"],
+        ["estimator={use='jagg',window=4,basis='calibrated',routed=1.0,draws=2}"],
     ],
 )
 def test_a_run_does_what_the_plan_said(sets, tmp_path):

@@ -4,8 +4,9 @@ import io
 
 import pytest
 import torch
-from headwater_tiny.rewards import TinyJpegSize
 from PIL import Image
+
+from headwater_tiny.rewards import TinyJpegSize
 
 
 def test_noise_is_larger_than_a_flat_image_and_small_is_its_negative():

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from runs import pooled, run_all
+from runs import change_cells, run_all
 
 from headwater.composition import compose
 from headwater.stage import open_stage
@@ -84,11 +84,7 @@ def row_of(name: str, runs: Sequence[dict[str, Any]], level: float, seconds: flo
     """A line of the table."""
     cells = [name]
     for parts in ([r["reward"] for r in runs], [r["held_out"]["detector"] for r in runs]):
-        change, se = pooled([p["difference"] for p in parts])
-        seeds = " ".join(f"{p['difference']['mean']:+.3f}" for p in parts)
-        cells.append(f"{pooled([p['before'] for p in parts])[0]:.4f}")
-        cells.append(f"{pooled([p['after'] for p in parts])[0]:.4f}")
-        cells.append(f"{change:+.4f} ± {se:.4f} ({seeds})")
+        cells += change_cells(parts)
     cells.append(f"{seconds:.2f}")
     cells.append(time_to(runs, level, seconds))
     cells.append(f"{runs[0]['forwards']} / {runs[0]['backwards']}")

@@ -51,3 +51,11 @@ def pooled(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
 def settings_of_run(out: Path) -> dict[str, Any]:
     """The resolved run file of a run folder."""
     return tomllib.loads((out / "run.toml").read_text())
+
+
+def change_cells(parts: Sequence[dict[str, Any]]) -> list[str]:
+    """Before, after and paired change of one score over several runs, with each run's own."""
+    change, se = pooled([p["difference"] for p in parts])
+    seeds = " ".join(f"{p['difference']['mean']:+.3f}" for p in parts)
+    before, after = (pooled([p[which] for p in parts])[0] for which in ("before", "after"))
+    return [f"{before:.4f}", f"{after:.4f}", f"{change:+.4f} ± {se:.4f} ({seeds})"]

@@ -14,7 +14,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from runs import pooled, run_all, settings_of_run
+from runs import change_cells, run_all, settings_of_run
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)
@@ -51,11 +51,7 @@ def row_of(name: str, summaries: Sequence[dict]) -> list[str]:
             for key in path:
                 found = found[key]
             parts.append(found)
-        for which in ("before", "after"):
-            cells.append(f"{pooled([p[which] for p in parts])[0]:.4f}")
-        change, se = pooled([p["difference"] for p in parts])
-        seeds = " ".join(f"{p['difference']['mean']:+.3f}" for p in parts)
-        cells.append(f"{change:+.4f} ± {se:.4f} ({seeds})")
+        cells += change_cells(parts)
     seconds = [s["seconds_per_step"] for s in summaries]
     cells.append(f"{sum(seconds) / len(seconds):.2f}")
     cells.append(f"{max(s['peak_memory_bytes'] for s in summaries) / 1e6:.1f}")

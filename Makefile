@@ -1,7 +1,7 @@
 # One virtual environment at the root serves every target.
 PYTHON ?= python3
 BIN := .venv/bin
-PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp plugins/grpo plugins/jagg
+PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp plugins/grpo plugins/jagg plugins/sd3
 TESTED := $(BIN)/.installed
 OUT ?=
 

@@ -35,6 +35,8 @@ class LoadContext:
     """Guidance scale of rollouts; only a backbone reads it."""
     seed: int = 0
     """Seeds fresh parameters, a LoRA's for instance."""
+    prompts: tuple[Prompt, ...] = ()
+    """Every prompt the run will ask for, so that a text encoder can be freed early."""
 
 
 class Loadable(Protocol):

@@ -239,7 +239,12 @@ class Outcome:
 
 def open_stage(run: Run, device: str) -> Stage:
     """Load the weights of every plugin and compose the hooks."""
-    context = LoadContext(device=device, guidance=run.file.rollout.guidance, seed=run.file.seed)
+    context = LoadContext(
+        device=device,
+        guidance=run.file.rollout.guidance,
+        seed=run.file.seed,
+        prompts=(*run.prompts, *run.evaluation_prompts),
+    )
     for named in run.named:
         if hasattr(named.plugin, "load"):
             with blamed(named, "load"):

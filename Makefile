@@ -1,7 +1,8 @@
 # One virtual environment at the root serves every target.
 PYTHON ?= python3
 BIN := .venv/bin
-PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp plugins/grpo plugins/jagg plugins/sd3
+PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp plugins/grpo plugins/jagg plugins/sd3 plugins/flux plugins/flux2 \
+	plugins/qwen-image
 TESTED := $(BIN)/.installed
 OUT ?=
 

@@ -100,6 +100,10 @@ class FamilyBackbone:
         """What beside weights and dtype the embeddings depend on: length, template."""
         return {}
 
+    def lora_targets(self) -> tuple[str, ...]:
+        """Ends of the names of the layers that a LoRA adapts."""
+        return self.targets
+
     def unused(self) -> tuple[str, ...]:
         """Modules of the transformer that do not reach its output."""
         return ()
@@ -160,7 +164,8 @@ class FamilyBackbone:
         """Freeze, add what is trained, and set how the network runs. No dropout in training."""
         network.eval()
         if self.train == "lora":
-            adapters.train_lora(network, self.rank, self.alpha, self.targets, seed, self.unused())
+            targets = self.lora_targets()
+            adapters.train_lora(network, self.rank, self.alpha, targets, seed, self.unused())
         else:
             adapters.train_full(network, self.unused())
         if self.checkpointing:

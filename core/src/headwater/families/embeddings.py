@@ -110,6 +110,13 @@ def fingerprint(folder: Path, components: Sequence[str]) -> str:
 
 
 def stacked(embeddings: Sequence[Embedding], device: str) -> Embedding:
-    """One batch of embeddings of equal shapes: every tensor (B, ...)."""
-    names = embeddings[0]
-    return {name: torch.stack([e[name] for e in embeddings]).to(device) for name in names}
+    """One batch: every tensor (B, ...). Shorter ones are padded with zeros on their first axis."""
+    out = {}
+    for name in embeddings[0]:
+        rows = [embedding[name] for embedding in embeddings]
+        longest = max(row.shape[0] for row in rows)
+        padded = [
+            torch.cat([row, row.new_zeros(longest - row.shape[0], *row.shape[1:])]) for row in rows
+        ]
+        out[name] = torch.stack(padded).to(device)
+    return out

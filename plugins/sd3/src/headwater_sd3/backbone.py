@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import attrs
-import torch
 from torch import Tensor
 
 from headwater.families import FamilyBackbone
 from headwater.families.embeddings import Embedding
+from headwater.families.schedules import latent_size, scheduler_sigmas
 from headwater.types import Request
 from headwater.validators import in_range
 
@@ -36,6 +36,12 @@ class Sd3(FamilyBackbone):
     even grid as most trainers do."""
     max_length: int = attrs.field(default=256, validator=in_range(1, 512))
     """Tokens of the T5 encoder."""
+
+    def unused(self) -> tuple[str, ...]:
+        """The last block drops its text output, so the text's queries there reach nothing."""
+        last = self.config("transformer")["num_layers"] - 1
+        names = ("add_q_proj", "norm_added_q")
+        return tuple(f"transformer_blocks.{last}.attn.{name}" for name in names)
 
     def made_with(self) -> Mapping[str, str]:
         """The T5 length."""
@@ -72,21 +78,15 @@ class Sd3(FamilyBackbone):
     def shape(self, request: Request) -> tuple[int, ...]:
         """(C, H / f, W / f) for a decoder of factor f."""
         transformer, factor = self.config("transformer"), self._factor
-        patch, most = transformer["patch_size"], transformer["pos_embed_max_size"]
-        multiple = factor * patch
-        for name, size in (("height", request.height), ("width", request.width)):
-            if size % multiple:
-                near = max(multiple, round(size / multiple) * multiple)
-                raise ValueError(
-                    f"sd3 makes sizes that divide by {multiple}, [rollout] {name} is {size}; "
-                    f"{near} is near"
-                )
-            if size > most * multiple:
-                raise ValueError(
-                    f"this model's positions end at {most * multiple} pixels, [rollout] {name} is "
-                    f"{size}"
-                )
-        return transformer["in_channels"], request.height // factor, request.width // factor
+        multiple = factor * transformer["patch_size"]
+        most = transformer["pos_embed_max_size"] * multiple
+        height, width = latent_size(request, factor, multiple, "sd3")
+        if max(request.height, request.width) > most:
+            raise ValueError(
+                f"this model's positions end at {most} pixels, [rollout] asks for "
+                f"{request.height} x {request.width}"
+            )
+        return transformer["in_channels"], height, width
 
     @property
     def _factor(self) -> int:
@@ -95,13 +95,4 @@ class Sd3(FamilyBackbone):
 
     def sigmas(self, steps: int, shape: tuple[int, ...]) -> Tensor:
         """(N + 1,) float32 by the model's own scheduler."""
-        from diffusers import FlowMatchEulerDiscreteScheduler
-
-        scheduler = FlowMatchEulerDiscreteScheduler.from_config(dict(self.config("scheduler")))
-        if self.schedule == "linear":
-            even = torch.linspace(1, 1 / steps, steps, dtype=torch.float64).tolist()
-            scheduler.set_timesteps(sigmas=even)
-        else:
-            scheduler.set_timesteps(steps)
-        found: Tensor = scheduler.sigmas.float().cpu()
-        return found
+        return scheduler_sigmas(self.config("scheduler"), steps, even=self.schedule == "linear")

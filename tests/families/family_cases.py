@@ -35,7 +35,7 @@ class Family:
         pipeline = getattr(diffusers, self.pipeline).from_pretrained(folder)
         pipeline.set_progress_bar_config(disable=True)
         if self.name == "qwen-image":
-            pipeline.prompt_template_encode = "{}"
+            pipeline.prompt_template_encode = "{}."
             pipeline.prompt_template_encode_start_idx = 0
         return pipeline
 
@@ -95,7 +95,7 @@ FAMILIES = {
         QwenImage,
         "QwenImagePipeline",
         tiny_pipelines.qwen_image,
-        {"template": "{}", "template_tokens": 0},
+        {"template": "{}.", "template_tokens": 0},
         (1.0, 4.0),
     ),
 }

@@ -2,13 +2,13 @@
 
 import attrs
 import diffusers
+
+from headwater.protocols import LoadContext
+from headwater.types import Prompt
 from headwater_flux.backbone import Flux
 from headwater_flux2.backbone import Flux2
 from headwater_qwen_image.backbone import QwenImage
 from headwater_sd3.backbone import Sd3
-
-from headwater.protocols import LoadContext
-from headwater.types import Prompt
 from support import tiny_pipelines
 
 PROMPTS = (Prompt("a cat", negative="blurry"), Prompt("two red dogs on a hill", negative="dull"))
@@ -78,9 +78,7 @@ class Family:
 
 
 FAMILIES = {
-    "sd3": Family(
-        "sd3", Sd3, "StableDiffusion3Pipeline", tiny_pipelines.sd3, {}, (1.0, 3.5)
-    ),
+    "sd3": Family("sd3", Sd3, "StableDiffusion3Pipeline", tiny_pipelines.sd3, {}, (1.0, 3.5)),
     "flux": Family("flux", Flux, "FluxPipeline", tiny_pipelines.flux, {}, (1.0, 3.5)),
     "flux2": Family(
         "flux2",

@@ -142,7 +142,7 @@ def qwen_tokenizer():
 
 def flux(seed=0, encoder_seed=1, guidance=True):
     """FluxPipeline; its decoder doubles the size."""
-    from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
+    from diffusers import FluxPipeline, FluxTransformer2DModel
 
     clip, t5 = clip_tokenizer(), t5_tokenizer()
     first, second = clip_encoder(clip, False, encoder_seed), t5_encoder(t5, 32, encoder_seed + 1)

@@ -1,4 +1,4 @@
-"""Images from a trained run."""
+"""Images and weights from a trained run."""
 
 from __future__ import annotations
 
@@ -53,6 +53,27 @@ def sample(
     target.parent.mkdir(parents=True, exist_ok=True)
     save_grid(target, images, [prompt.text for prompt in prompts])
     return target
+
+
+def export(run_folder: Path, destination: Path, checkpoint: str) -> Path:
+    """Write the weights of a checkpoint by the backbone's own `export`; returns the folder.
+
+    checkpoint: `last`, `best` or a step. An existing folder must be empty.
+    """
+    if not (run_folder / "run.toml").exists():
+        raise InputError(str(run_folder), ["it holds no run (no run.toml)"])
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise InputError(str(destination), ["it is not an empty folder; nothing was written"])
+    run = compose(run_folder / "run.toml")
+    folder = _checkpoint(run_folder, checkpoint)
+    if folder is None:
+        raise InputError("export", ["the base model has no trained weights to write"])
+    stage = open_stage(run, str(PartialState().device))
+    with torch.no_grad():
+        _restore(stage, folder, run.file.evaluation.weights)
+    destination.mkdir(parents=True, exist_ok=True)
+    stage.backbone.export(destination)
+    return destination
 
 
 def _checkpoint(run_folder: Path, name: str) -> Path | None:

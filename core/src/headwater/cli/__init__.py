@@ -23,6 +23,7 @@ _COMMANDS = {
     "plugins": "List the installed plugins.",
     "show": "Show a plugin's options, defaults and paper.",
     "sample": "Draw images from a trained run.",
+    "export": "Write a run's trained weights for use elsewhere.",
 }
 
 

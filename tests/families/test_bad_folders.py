@@ -1,0 +1,75 @@
+"""Wrong folders, sizes and guidance are told before anything heavy loads."""
+
+import shutil
+
+import pytest
+import torch
+
+from families.family_cases import FAMILIES
+from families.test_training import PROMPTS, TOML
+from headwater.composition import compose
+from headwater.errors import InputError
+from support import tiny_pipelines
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch):
+    """Compose a run of a family in a folder; any weight that is read is an error."""
+    (tmp_path / "prompts.txt").write_text(PROMPTS)
+
+    def heavy(*_, **__):
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr("safetensors.torch.load_file", heavy)
+    monkeypatch.setattr(torch, "load", heavy)
+
+    def compose_(name, folder, *sets, guidance=1.0):
+        path = tmp_path / "run.toml"
+        path.write_text(TOML.format(name=name, folder=folder, guidance=guidance))
+        return compose(path, sets)
+
+    return compose_
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_good_folder_passes(folders, check, name):
+    assert check(name, folders(name)).backbone.entry.name == name
+
+
+def test_a_missing_folder_and_a_name_that_is_no_hub_id(check, tmp_path):
+    with pytest.raises(InputError, match="no folder 'nowhere', and it is no hub id"):
+        check("sd3", "nowhere")
+    with pytest.raises(InputError, match="json is missing"):
+        check("sd3", tmp_path / "empty")
+
+
+def test_a_folder_of_another_family(folders, check):
+    with pytest.raises(InputError, match="holds a FluxPipeline, expected StableDiffusion3"):
+        check("sd3", folders("flux"))
+
+
+def test_a_missing_component(folders, check, tmp_path):
+    shutil.copytree(folders("flux"), tmp_path / "model")
+    shutil.rmtree(tmp_path / "model" / "vae")
+    with pytest.raises(InputError, match="has no vae/"):
+        check("flux", tmp_path / "model")
+
+
+@pytest.mark.parametrize(("name", "size"), [("sd3", 34), ("flux", 30), ("qwen-image", 33)])
+def test_a_size_that_does_not_divide(folders, check, name, size):
+    with pytest.raises(InputError, match=rf"divide by 4, \[rollout\] height is {size}"):
+        check(name, folders(name), f"rollout.height={size}")
+
+
+def test_a_size_beyond_the_positions(folders, check):
+    with pytest.raises(InputError, match="positions end at 64 pixels"):
+        check("sd3", folders("sd3"), "rollout.height=128")
+
+
+def test_guidance_on_a_distilled_model(check, tmp_path):
+    folder = tiny_pipelines.saved(tiny_pipelines.flux, tmp_path / "schnell", guidance=False)
+    with pytest.raises(InputError, match="distilled and takes no guidance"):
+        check("flux", folder, guidance=3.5)
+    folder = tiny_pipelines.saved(tiny_pipelines.flux2, tmp_path / "klein", distilled=True)
+    with pytest.raises(InputError, match="distilled and takes no guidance"):
+        check("flux2", folder, guidance=4.0)

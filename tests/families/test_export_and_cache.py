@@ -19,7 +19,7 @@ def trained(family, folder, **settings):
     generator = torch.Generator().manual_seed(9)
     with torch.no_grad():
         for parameter in plugin.trainable().values():
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     return plugin
 
 

@@ -41,8 +41,8 @@ def test_every_problem_of_a_file_is_reported_at_once(run_file):
     [
         ("optimizer.lr", "-1", "expected a number above 0, got -1"),
         ("optimizer.lr", "true", "expected a number, got True"),
-        ("optimizer.ema", "1.5", "expected a number from 0 to 1, got 1.5"),
-        ("steps", "0", "expected a number of at least 1, got 0"),
+        ("optimizer.ema", "1.5", "expected a number from 0 to below 1, got 1.5"),
+        ("steps", "0", "expected a number from 1 to 10000000, got 0"),
         ("steps", "2.5", "expected a whole number, got 2.5"),
         ("seed", '"7"', "expected a whole number, got '7'"),
         ("rollout.store", '"float16"', "expected one of 'float32', 'bfloat16', got 'float16'"),

@@ -25,8 +25,14 @@ def save(
     average: Mapping[str, Tensor],
     state: Mapping[str, Any],
 ) -> Path:
-    """Write `folder/step-NNNNNN`: to a temporary folder, synced, then renamed."""
+    """Write `folder/step-NNNNNN`: to a temporary folder, synced, then renamed.
+
+    A step that is there already is the same one, and stays: replacing it would leave a moment
+    without it.
+    """
     target = folder / f"step-{step:06d}"
+    if target.exists():
+        return target
     partial = folder / f".partial-{target.name}"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -37,8 +43,6 @@ def save(
     for file in partial.iterdir():
         _sync(file)
     _sync(partial)
-    if target.exists():
-        shutil.rmtree(target)
     partial.replace(target)
     _sync(folder)
     return target

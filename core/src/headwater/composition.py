@@ -63,6 +63,10 @@ class Run:
         for provider in core:
             register_core(manager, provider)
         check_providers(manager)
+        judges = _providers(manager, "score")
+        for named in (*self.rewards.values(), *self.held_out.values()):
+            if named.key not in judges:
+                raise PluginError(f"[{named.key}]: {named.entry.title} brings no hook 'score'")
         return manager
 
 
@@ -158,6 +162,10 @@ def _prompts(name: str, key: str, path: Path, problems: list[str]) -> tuple[Prom
 
 def _geometry(file: RunFile, evaluation: Sequence[Prompt], problems: list[str]) -> None:
     """Numbers that must divide, and counts that must be there."""
+    if not file.prompts.file:
+        problems.append("[prompts] file: expected a prompt list, got an empty name")
+    repeated = sorted({t for t in file.output.trackers if file.output.trackers.count(t) > 1})
+    problems += [f"[output] trackers: {name!r} is listed twice" for name in repeated]
     per_step, draws = file.prompts.per_step, file.estimator.core["draws"]
     if per_step % draws:
         valid = [d for d in range(1, per_step + 1) if per_step % d == 0]
@@ -267,9 +275,10 @@ def resolved(run: Run) -> dict[str, Any]:
     table["prompts"]["file"] = _absolute(file.prompts.file, file.path)
     evaluation["prompts"] = _absolute(file.evaluation.prompts, file.path)
     table["reward"] = {k: _resolved_plugin(file.rewards[k], n) for k, n in run.rewards.items()}
-    evaluation["reward"] = {
-        k: _resolved_plugin(file.evaluation.rewards[k], n) for k, n in run.held_out.items()
-    }
+    if run.held_out:
+        evaluation["reward"] = {
+            k: _resolved_plugin(file.evaluation.rewards[k], n) for k, n in run.held_out.items()
+        }
     return {**table, "evaluation": evaluation}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from headwater.composition import Run
+from headwater.errors import GuardError
 from headwater.geometry import Draw
 from headwater.images import save_grid
 from headwater.randomness import seed_of
@@ -27,6 +29,16 @@ class Evaluated:
     """Weighted total of the trained rewards."""
     images: Tensor
     """(I, 3, H, W) of the first prompts."""
+
+    def check_finite(self, run: Run) -> None:
+        """GuardError names the first score that is not finite."""
+        for key, values in self.scores.items():
+            bad = [i for i, value in enumerate(values) if not math.isfinite(value)]
+            if bad:
+                raise GuardError(
+                    f"evaluation: reward {key!r} is {values[bad[0]]} for {len(bad)} of "
+                    f"{len(values)} prompts, first for {run.evaluation_prompts[bad[0]].text!r}"
+                )
 
     def metrics(self) -> dict[str, float]:
         """`evaluation/KEY` and its standard error."""

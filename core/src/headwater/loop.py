@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from headwater.images import save_before_after
 from headwater.memory import resident_memory
 from headwater.progress import Progress, Quiet
 from headwater.stage import open_stage
-from headwater.statistics import compared, estimate
+from headwater.statistics import compared, estimate, without_nan
 from headwater.trainer import Trainer
 
 EVALUATION_BATCH = 64
@@ -54,6 +55,8 @@ class Summary:
     folder: str
     stopped: str = ""
     """Why the run ended early; empty where it is complete."""
+    evaluated_at: int = 0
+    """Optimizer step of the evaluation that `after` is from; 0: there is none after the first."""
 
 
 def run(path: str | Path, overrides: Sequence[str] = (), out: str | Path | None = None) -> Summary:
@@ -86,6 +89,7 @@ class _Session:
         self.best = -math.inf
         self.best_name = ""
         self.stop = ""
+        self.evaluated_at = 0
         self.done = self.forwards = self.backwards = 0
         self.began = time.monotonic()
 
@@ -112,7 +116,12 @@ class _Session:
         return self._summary(first, last, "done")
 
     def _step(self, index: int) -> None:
-        result = self.trainer.step(index, measure_memory=index == 1)
+        try:
+            result = self.trainer.step(index, measure_memory=index == 1)
+        except GuardError:
+            if self.done:  # the updates before it were good
+                self._checkpoint()
+            raise
         self.done += 1
         self.forwards += result.forwards
         self.backwards += result.backwards
@@ -134,6 +143,9 @@ class _Session:
                 found = evaluate(self.trainer.stage, self.draws, EVALUATION_BATCH)
         else:
             found = evaluate(self.trainer.stage, self.draws, EVALUATION_BATCH)
+        self.evaluated_at = step
+        if self.composed.file.guard.nonfinite_reward == "fail":
+            found.check_finite(self.composed)
         image = picture(found, self.composed, self.folder / "samples" / f"step-{step:06d}.png")
         metrics = {**found.metrics(), "evaluation/seconds": time.monotonic() - began}
         self.observers.after_evaluation(step=step, metrics=metrics, picture=image)
@@ -159,8 +171,9 @@ class _Session:
         checkpoints.prune(folder, self.composed.file.output.keep_every, kept)
 
     def _interrupted(self, first: Evaluated | None, last: Evaluated | None) -> Summary:
+        """A checkpoint, and no comparison where nothing was evaluated since the start."""
         self._checkpoint()
-        return self._summary(first, last, "stopped")
+        return self._summary(first, last if self.evaluated_at else None, "stopped")
 
     def _end(self, reason: str) -> None:
         self.observers.finish(step=self.done, reason=reason)
@@ -179,6 +192,7 @@ class _Session:
             versions=versions(self.composed),
             folder=str(self.folder),
             stopped=self.stop,
+            evaluated_at=self.evaluated_at,
         )
         if first is not None and last is not None and len(first.images):
             captions = [p.text for p in self.composed.evaluation_prompts[: len(first.images)]]
@@ -186,7 +200,7 @@ class _Session:
             save_before_after(target, first.images, last.images, captions)
         record = attrs.asdict(summary)
         del record["folder"]
-        (self.folder / "summary.json").write_text(json.dumps(record, indent=1))
+        (self.folder / "summary.json").write_text(json.dumps(without_nan(record), indent=1))
         self._end(reason)
         return summary
 
@@ -218,7 +232,8 @@ def _new_folder(run: Run, out: str | Path | None) -> Path:
     """Make the run folder and write the resolved run file. Nothing is ever overwritten."""
     folder = Path(out) if out is not None else _free_folder(run.file.name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "already holds a run" if (folder / "run.toml").exists() else "is not an empty folder"
+        what = "is not an empty folder" if folder.is_dir() else "is a file"
+        what = "already holds a run" if (folder / "run.toml").exists() else what
         raise InputError(str(folder), [f"the output folder {what}; nothing was written"])
     try:
         (folder / "samples").mkdir(parents=True)
@@ -244,6 +259,7 @@ def _interruptible(session: _Session) -> Iterator[None]:
         if session.stop:
             raise KeyboardInterrupt
         session.stop = signal.Signals(number).name
+        os.write(2, b"\nfinishing this step, then a checkpoint; once more stops at once\n")
 
     before = {}
     try:

@@ -141,9 +141,11 @@ class Planner:
         for part in range(file.estimator.core["draws"]):
             before = backbone.forwards
             generator = generator_of(*indices_seed(file, index, part))
-            made: Surrogate = self.hook.build_surrogate(
+            made: Surrogate | None = self.hook.build_surrogate(
                 backbone=backbone, rollout=rollout, generator=generator
             )
+            if made is None:
+                raise ValueError("build_surrogate gave nothing")
             surrogate_forwards += (backbone.forwards - before) * samples
             active = sum(len(group.active) for group in made.groups)
             fresh = per_step and not made.cached_velocities

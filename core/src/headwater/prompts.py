@@ -22,7 +22,7 @@ def read_prompts(name: str, folder: Path) -> tuple[Prompt, ...]:
     file = folder / name
     if shipped is None:
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
             raise ValueError(f"no such prompt list: {file}") from None
         except (OSError, UnicodeDecodeError) as error:

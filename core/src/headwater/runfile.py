@@ -7,6 +7,8 @@ class. All problems of a file are reported at once.
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,19 +29,33 @@ from headwater.tables import (
     RolloutTable,
     RunFile,
 )
-from headwater.validators import at_least
+from headwater.validators import at_least, in_range
+
+
+def _check_name(_: object, __: object, value: str) -> None:
+    """A name is part of a folder's name."""
+    if value and not re.fullmatch(r"\w[\w .+-]{0,99}", value):
+        raise ValueError(
+            f"expected at most 100 letters, digits, spaces or any of . _ + -, got {value[:40]!r}"
+        )
+
+
+def _check_weight(_: object, __: object, value: float) -> None:
+    """A weight of 0 would score a reward for nothing."""
+    if value == 0 or not math.isfinite(value):
+        raise ValueError(f"expected a finite number other than 0, got {value!r}")
 
 
 @attrs.frozen(eq=False)
 class _Top:
-    steps: int = attrs.field(validator=at_least(1))
-    name: str = ""
-    seed: int = attrs.field(default=0, validator=at_least(0))
+    steps: int = attrs.field(validator=in_range(1, 10_000_000))
+    name: str = attrs.field(default="", validator=_check_name)
+    seed: int = attrs.field(default=0, validator=in_range(0, 2**63 - 1))
 
 
 @attrs.frozen(eq=False)
 class _RewardCore:
-    weight: float = 1.0
+    weight: float = attrs.field(default=1.0, validator=_check_weight)
 
 
 @attrs.frozen(eq=False)
@@ -87,7 +103,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> RunFile:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return tomli.loads(path.read_text(encoding="utf-8"))
+        return tomli.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.toml")], 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -96,6 +112,8 @@ def _parse(path: Path) -> dict[str, Any]:
         raise InputError(str(path), [f"cannot be read: {error}"]) from None
     except tomli.TOMLDecodeError as error:
         raise InputError(str(path), [f"not valid TOML: {error}"]) from None
+    except RecursionError:
+        raise InputError(str(path), ["not valid TOML: nested too deeply"]) from None
 
 
 def _override(table: dict[str, Any], text: str) -> str:
@@ -105,9 +123,12 @@ def _override(table: dict[str, Any], text: str) -> str:
     if not equals or not last or not all(parents):
         return f"--set {text}: expected KEY=VALUE, the key with dots"
     try:
-        value = tomli.loads(f"value = {raw}")["value"]
-    except tomli.TOMLDecodeError:
-        value = raw.strip()  # a bare word is text, as in --set estimator.use=bptt
+        found = tomli.loads(f"value = {raw}")
+    except (tomli.TOMLDecodeError, RecursionError):
+        found = {"value": raw.strip()}  # a bare word is text, as in --set estimator.use=bptt
+    if len(found) != 1:
+        return f"--set {text!r}: expected one KEY=VALUE"
+    value = found["value"]
     inner: Any = table
     for parent in parents:
         inner = inner.setdefault(parent, {})
@@ -182,6 +203,10 @@ def _rewards(
     if not isinstance(raw, dict) or not raw:
         problems.append(f'[{where}]: expected at least one table [{where}.KEY] with use = "NAME"')
         return {}
+    taken = [k for k in raw if k in ("total", "seconds") or k.endswith("_se")]
+    problems += [f"[{where}.{k}]: the name is that of a metric; choose another" for k in taken]
+    odd = [k for k in raw if not re.fullmatch(r"[\w-]+", k)]
+    problems += [f"[{where}.{k!r}]: expected letters, digits, _ and - in a name" for k in odd]
     # A held-out reward has no weight: nothing is summed.
     core = _RewardCore if required else _Nothing
     tables = {k: _plugin(v, core, f"[{where}.{k}]", problems) for k, v in raw.items()}

@@ -39,6 +39,7 @@ def sample(
     if not prompts:
         raise InputError("sample", ["no prompt: give --prompt, or a run with evaluation prompts"])
     folder = _checkpoint(run_folder, checkpoint)
+    target = _picture_path(run_folder, f"{checkpoint}-seed{seed}", out)
     stage = open_stage(run, str(PartialState().device))
     if folder is not None:
         _restore(stage, folder, run.file.evaluation.weights)
@@ -49,8 +50,6 @@ def sample(
     draws = [Draw(p, i, seed_of(seed, "sample", i), part=0) for i, p in enumerate(prompts)]
     rollout = stage.sample(draws, 0, run.file.evaluation.steps)
     images = stage.backbone.decode(rollout.state(rollout.steps))
-    target = out or run_folder / "samples" / f"{checkpoint}-seed{seed}.png"
-    target.parent.mkdir(parents=True, exist_ok=True)
     save_grid(target, images, [prompt.text for prompt in prompts])
     return target
 
@@ -76,6 +75,23 @@ def export(run_folder: Path, destination: Path, checkpoint: str) -> Path:
     return destination
 
 
+def _picture_path(run_folder: Path, name: str, out: Path | None) -> Path:
+    """Where the picture goes; nothing is overwritten."""
+    if out is None:
+        folder = run_folder / "samples"
+        names = (f"{name}{suffix}.png" for suffix in ("", *(f"-{k}" for k in range(2, 10_000))))
+        out = next(folder / n for n in names if not (folder / n).exists())
+    if out.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
+        raise InputError(str(out), ["expected a .png, .jpg or .webp file"])
+    if out.exists():
+        raise InputError(str(out), ["it is there already; nothing was written"])
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(out), [f"its folder cannot be made: {error}"]) from None
+    return out
+
+
 def _checkpoint(run_folder: Path, name: str) -> Path | None:
     if name == "base":
         return None
@@ -87,6 +103,9 @@ def _checkpoint(run_folder: Path, name: str) -> Path | None:
         name = str(state.get("best") or last.name)
     elif name.isdigit():
         name = f"step-{int(name):06d}"
+    else:
+        problem = f"expected last, best, base or a step, got {name!r}"
+        raise InputError("sample --checkpoint", [problem])
     folder = last.parent / name
     if not folder.is_dir():
         have = ", ".join(sorted(path.name for path in last.parent.glob("step-*")))

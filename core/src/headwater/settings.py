@@ -109,7 +109,10 @@ def _structure_primitive(raw: Any, kind: type) -> Any:
     if exact:
         return raw
     if kind is float and isinstance(raw, int) and not isinstance(raw, bool):
-        return float(raw)
+        try:
+            return float(raw)
+        except OverflowError:
+            raise _wrong(f"a whole number of {len(str(raw))} digits", kind) from None
     raise _wrong(raw, kind)
 
 

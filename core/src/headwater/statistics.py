@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
+
+
+def without_nan(record: Any) -> Any:
+    """A record for JSON, which has no NaN and no infinity: null stands for them."""
+    if isinstance(record, float):
+        return record if math.isfinite(record) else None
+    if isinstance(record, Mapping):
+        return {key: without_nan(value) for key, value in record.items()}
+    return [without_nan(v) for v in record] if isinstance(record, list) else record
 
 
 @attrs.frozen

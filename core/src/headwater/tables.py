@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import attrs
 
-from headwater.validators import above, at_least, in_range
+from headwater.validators import above, at_least, each, from_below, in_range
 
 
 @attrs.frozen(eq=False)
@@ -17,9 +17,9 @@ class Prompts:
 
     file: str
     """Prompt list: txt (one a line) or jsonl (prompt, negative_prompt, metadata), relative to the run file; or a list that a plugin ships, `tiny:train`."""
-    per_step: int = attrs.field(default=8, validator=at_least(1))
+    per_step: int = attrs.field(default=8, validator=in_range(1, 100_000))
     """Prompts per optimizer step, over all processes."""
-    group: int = attrs.field(default=1, validator=at_least(1))
+    group: int = attrs.field(default=1, validator=in_range(1, 10_000))
     """Samples per prompt."""
     micro_batch: int = attrs.field(default=8, validator=at_least(1))
     """Samples held in memory at once; it never changes the result."""
@@ -29,7 +29,7 @@ class Prompts:
 class RolloutTable:
     """[rollout]: how one sample is drawn."""
 
-    steps: int = attrs.field(default=20, validator=at_least(1))
+    steps: int = attrs.field(default=20, validator=in_range(1, 10_000))
     """Steps N of a rollout."""
     guidance: float = attrs.field(default=1.0, validator=at_least(0))
     """Guidance scale."""
@@ -57,7 +57,7 @@ class Optimizer:
     """Learning rate."""
     weight_decay: float = attrs.field(default=1e-4, validator=at_least(0))
     """Decoupled weight decay."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[float, float] = attrs.field(default=(0.9, 0.999), validator=each(from_below(0, 1)))
     """AdamW's moment decays."""
     max_grad_norm: float = attrs.field(default=1.0, validator=above(0))
     """Gradient norm is clipped to it."""
@@ -65,7 +65,7 @@ class Optimizer:
     """Optimizer steps of linear warm-up."""
     schedule: Literal["constant", "cosine"] = "constant"
     """Learning rate after the warm-up."""
-    ema: float = attrs.field(default=0.995, validator=in_range(0, 1))
+    ema: float = attrs.field(default=0.995, validator=from_below(0, 1))
     """Decay of the exponential moving average of the weights; 0 for none."""
 
 

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import attrs
 
 from headwater.markers import hookimpl
+from headwater.statistics import without_nan
 
 if TYPE_CHECKING:
     from headwater.composition import Run
@@ -46,7 +47,7 @@ class JsonLines:
 
     def _write(self, record: Mapping[str, float]) -> None:
         if self._file is not None:
-            self._file.write(json.dumps(record) + "\n")
+            self._file.write(json.dumps(without_nan(record)) + "\n")
             self._file.flush()
 
 

@@ -6,6 +6,7 @@ Those of core cannot be replaced.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module, metadata
 from typing import Any
@@ -15,6 +16,10 @@ import click
 from headwater import __version__
 from headwater.discovery import Entry, entries
 from headwater.errors import HeadwaterError, PluginError
+
+# Threads that wait by spinning stall each other where other work shares the cores. It is read when
+# torch loads, so it stands before any command.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _COMMANDS = {
     "run": "Train a run file.",
@@ -58,6 +63,9 @@ class _Lazy(click.Group):
             for note in getattr(error, "__notes__", []):
                 click.echo(f"  {note}", err=True)
             sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            sys.exit(130)
 
 
 def _added() -> dict[str, Entry]:

@@ -63,6 +63,10 @@ def report(summary: object) -> None:
             f"{first['before']['n']} held-out prompts, same noise before and after; in SE: "
             "the change over the standard error of two independent means"
         )
+    if summary.stopped:
+        at = summary.evaluated_at
+        said = f"'after' was measured at step {at}" if at else "nothing was evaluated since step 0"
+        console.print(said, highlight=False)
     console.print(
         f"{summary.steps} steps in {summary.seconds:.0f} s, results in {summary.folder}",
         highlight=False,

@@ -164,6 +164,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=12)
     parser.add_argument("--train", nargs="*", default=["full", "lora"])
     parser.add_argument("--windows", nargs="*", type=int, default=[4, 5, 8])
+    parser.add_argument("--parts", nargs="*", default=["stage", "whole"])
     options = parser.parse_args()
     torch.set_num_threads(1)
     head = ["training", "W", "estimator", "s", "peak MB", "exact over it", "over the cost model"]
@@ -171,6 +172,7 @@ def main() -> None:
         row
         for train in options.train
         for w in options.windows
+        if "stage" in options.parts
         for row in stage_rows(train, w, options.repeats)
     ]
     print("Update stage, one group of W steps\n")
@@ -179,6 +181,7 @@ def main() -> None:
         row
         for train in options.train
         for w in options.windows
+        if "whole" in options.parts
         for row in whole_rows(train, w, options.repeats)
     ]
     print("\nWhole optimizer steps (W = 4 and 5: 20 trained steps; W = 8: 24)\n")

@@ -62,8 +62,15 @@ PER_STEP = {
     "grpo-guard": ("grpo-guard", "exact", "flow-sde"),
     "jagg": ("flow-grpo", "jagg',window=3,routed=1.0,interpolate='linear", "dance-sde"),
 }
+QUICK = {("lora", "flowbp-lagrange"), ("full", "jagg")}
+"""What every test run does; the rest of the table is `long`."""
 CASES = [
-    (name, train, method)
+    pytest.param(
+        name,
+        train,
+        method,
+        marks=() if (train, method) in QUICK else pytest.mark.long,
+    )
     for name in FAMILIES
     for train in ("lora", "full")
     for method in (*ENDPOINT, *PER_STEP)

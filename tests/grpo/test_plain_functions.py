@@ -202,9 +202,9 @@ def test_flow_grpo_fast_starts_at_every_place_and_nowhere_else():
 
 def test_dance_grpo_trains_its_fraction_and_never_the_last_step():
     plugin = DanceGrpo()
-    found = [plugin.trained_steps(0, 16, torch.Generator().manual_seed(s)) for s in range(50)]
-    assert {len(set(f)) for f in found} == {9}
-    assert set().union(*found) == set(range(15))
+    found = [plugin.trained_steps(0, 12, torch.Generator().manual_seed(s)) for s in range(50)]
+    assert {len(set(f)) for f in found} == {6}  # int(11 * 0.6), where int(12 * 0.6) is 7
+    assert set().union(*found) == set(range(11))
 
 
 def test_flow_grpo_trains_all_but_the_last_of_up_to_99_steps():

@@ -23,6 +23,8 @@ class Normalisation(TypedDict):
 
 def group_index(groups: Sequence[Hashable]) -> Tensor:
     """(B,) the group ids numbered from 0 in the order they come."""
+    if isinstance(groups, Tensor):  # its elements hash by identity, each a group of its own
+        groups = groups.tolist()
     numbers: dict[Hashable, int] = {}
     return torch.tensor([numbers.setdefault(group, len(numbers)) for group in groups])
 
@@ -43,10 +45,13 @@ def group_advantages(
     scale: "group" takes each group's deviation, "global" that of all rewards, "none" 1.
     unbiased: divide by G - 1 instead of G. floor: std + epsilon, or max(std, epsilon).
     trimmed: leave the floor(G * trimmed) lowest rewards out of a group's statistics (MixGRPO).
+    Computed in float64, so that the mean of equal float32 rewards is exact: its rounding over a
+    small epsilon would be an advantage of nearly 1. Returns the dtype of `rewards`.
 
     Flow-GRPO: global or group, population, + 1e-4. DanceGRPO and MixGRPO: group, unbiased,
     + 1e-8. Flow-Factory: population, max(std, 1e-6).
     """
+    dtype, rewards = rewards.dtype, rewards.double()
     index = group_index(groups).to(rewards.device)
     centred = torch.empty_like(rewards)
     spread = torch.empty_like(rewards)
@@ -57,15 +62,21 @@ def group_advantages(
         centred[rows] = members - counted.mean()
         spread[rows] = deviation(counted, unbiased=unbiased)
     if scale == "none":
-        return centred
+        return centred.to(dtype)
     if scale == "global":
         spread = torch.full_like(rewards, float(deviation(rewards, unbiased=unbiased)))
-    return centred / (spread + epsilon if floor == "add" else spread.clamp(min=epsilon))
+    return _over(centred, spread, epsilon, floor).to(dtype)
+
+
+def _over(centred: Tensor, spread: Tensor, epsilon: float, floor: Floor) -> Tensor:
+    """Centred values over their deviation; 0 where both it and epsilon are 0."""
+    bottom = spread + epsilon if floor == "add" else spread.clamp(min=epsilon)
+    return torch.where(bottom == 0, 0.0, centred / bottom)
 
 
 def deviation(values: Tensor, *, unbiased: bool) -> Tensor:
-    """Standard deviation, 0 for a single value."""
-    if len(values) < 2:
+    """Standard deviation, exactly 0 for a single value and for equal ones."""
+    if bool(values.max() == values.min()):
         return torch.zeros((), dtype=values.dtype, device=values.device)
     return values.std(correction=1 if unbiased else 0)
 
@@ -110,9 +121,9 @@ def each_then_sum(
     summed = weighted_sum(each, {key: weights[key] / total for key in values})
     if not normalise_batch:
         return summed
-    spread = deviation(summed, unbiased=unbiased)
-    bottom = spread + epsilon if floor == "add" else spread.clamp(min=epsilon)
-    return (summed - summed.mean()) / bottom
+    exact = summed.double()
+    spread = deviation(exact, unbiased=unbiased)
+    return _over(exact - exact.mean(), spread, epsilon, floor).to(summed.dtype)
 
 
 def spread_mask(rewards: Tensor, groups: Sequence[Hashable]) -> Tensor:

@@ -105,7 +105,7 @@ class FlowGrpoFast(Grpo):
         """The window, its start uniform over every place it fits."""
         low, high = self._range(N)
         places = high - self.window - low + 1
-        if places < 1:
+        if low < 0 or high > N or places < 1:
             raise ValueError(f"a window of {self.window} steps does not fit into [{low}, {high})")
         generator = generator_of(self.window_seed, "window", step)
         start = low + int(torch.randint(places, (), generator=generator))

@@ -138,9 +138,9 @@ class Grpo:
             )
             masks = [advantages.spread_mask(v, groups) for v in scores.values.values()]
             kept = torch.stack(masks).any(dim=0)
-        found = found.clamp(-self.advantage_clip, self.advantage_clip)
-        if self.best_of:
+        if self.best_of:  # before the clip, which makes ties
             kept &= advantages.best_of(found, groups, self.best_of)
+        found = found.clamp(-self.advantage_clip, self.advantage_clip)
         return Credit(advantages=found, kept=kept, count=scores.count)
 
     @hookimpl

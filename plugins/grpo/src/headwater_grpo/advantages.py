@@ -21,7 +21,7 @@ class Normalisation(TypedDict):
     trimmed: float
 
 
-def group_index(groups: Sequence[Hashable]) -> Tensor:
+def group_index(groups: Sequence[Hashable] | Tensor) -> Tensor:
     """(B,) the group ids numbered from 0 in the order they come."""
     if isinstance(groups, Tensor):  # its elements hash by identity, each a group of its own
         groups = groups.tolist()
@@ -31,7 +31,7 @@ def group_index(groups: Sequence[Hashable]) -> Tensor:
 
 def group_advantages(
     rewards: Tensor,
-    groups: Sequence[Hashable],
+    groups: Sequence[Hashable] | Tensor,
     scale: Scale = "group",
     *,
     unbiased: bool = False,
@@ -90,7 +90,7 @@ def weighted_sum(values: Mapping[str, Tensor], weights: Mapping[str, float]) -> 
 def each_then_sum(
     values: Mapping[str, Tensor],
     weights: Mapping[str, float],
-    groups: Sequence[Hashable],
+    groups: Sequence[Hashable] | Tensor,
     scale: Scale = "group",
     *,
     unbiased: bool = False,
@@ -126,7 +126,7 @@ def each_then_sum(
     return _over(exact - exact.mean(), spread, epsilon, floor).to(summed.dtype)
 
 
-def spread_mask(rewards: Tensor, groups: Sequence[Hashable]) -> Tensor:
+def spread_mask(rewards: Tensor, groups: Sequence[Hashable] | Tensor) -> Tensor:
     """(B,) False for the samples of a group whose rewards are all equal."""
     index = group_index(groups).to(rewards.device)
     mask = torch.zeros_like(rewards, dtype=torch.bool)
@@ -136,7 +136,7 @@ def spread_mask(rewards: Tensor, groups: Sequence[Hashable]) -> Tensor:
     return mask
 
 
-def best_of(advantages: Tensor, groups: Sequence[Hashable], count: int) -> Tensor:
+def best_of(advantages: Tensor, groups: Sequence[Hashable] | Tensor, count: int) -> Tensor:
     """(B,) True for the ceil(count / 2) best and the floor(count / 2) worst of each group.
 
     The advantages are those of the whole group. Ties are broken by position.

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
 
-Rounding = Literal["none", "levels", "two-pass"]
+Rounding = Literal["none", "levels", "two-pass", "two-pass-width-first"]
 """`none`: nothing is rounded. `levels`: the image to 8 bits, as a saved picture is.
-`two-pass`: the image, and the resized rows and columns too, as PIL resizes a picture."""
+`two-pass`: the image, and what each pass of the resize gives, as Pillow 13 resizes a picture.
+`two-pass-width-first`: the same as older Pillows and torchvision's 8-bit tensors do it. The two
+differ only for tall images."""
+_TWO_PASSES = ("two-pass", "two-pass-width-first")
 
 
 def hps_pixels(
@@ -39,8 +41,8 @@ def hps_pixels(
     rounding: "two-pass" is the order of code that resizes the picture first.
     Source: HPSv2, src/open_clip/transform.py (ResizeMaxSize).
     """
-    if rounding == "two-pass" and not antialias:
-        raise ValueError("a picture is always resized with antialias; rounding 'two-pass' needs it")
+    if rounding in _TWO_PASSES and not antialias:
+        raise ValueError(f"a picture is always resized with antialias; rounding {rounding!r}")
     images = _checked(images)
     height, width = images.shape[-2:]
     longest = max(height, width)
@@ -76,8 +78,8 @@ def transformers_pixels(images: Tensor, size: int = 224, *, rounding: Rounding =
 
 def bilinear_pixels(images: Tensor, size: int = 224, *, rounding: Rounding = "none") -> Tensor:
     """CLIPScore of FlowBP and DiffusionNFT: shortest side to `size` by bilinear, centre crop."""
-    if rounding == "two-pass":
-        raise ValueError("the bilinear form takes tensors; rounding 'two-pass' is for pictures")
+    if rounding in _TWO_PASSES:
+        raise ValueError(f"the bilinear form takes tensors; rounding {rounding!r} is for pictures")
     return _cropped(images, size, "bilinear", rounding, floored=False)
 
 
@@ -111,15 +113,31 @@ def _checked(images: Tensor) -> Tensor:
 def _resized(
     images: Tensor, target: tuple[int, int], mode: str, rounding: Rounding, *, antialias: bool
 ) -> Tensor:
-    """Resize to (H, W); the picture's own size changes nothing but its rounding."""
+    """Resize to (H, W)."""
     start = _levels_of(images, rounding) if rounding == "levels" else images
     plain = _interpolated(start, target, mode, antialias=antialias)
-    if rounding != "two-pass":
+    if rounding not in _TWO_PASSES:
         return plain
-    with torch.no_grad():
-        rows = _levels(_interpolated(_levels(images), (images.shape[-2], target[1]), mode))
-        rounded = _levels(_interpolated(rows, target, mode))
-    return _straight_through(rounded, plain)
+    rounded = _resized_picture(images.detach(), target, mode, rounding)
+    return _straight_through(rounded.to(plain), plain)
+
+
+def _resized_picture(
+    images: Tensor, target: tuple[int, int], mode: str, rounding: Rounding
+) -> Tensor:
+    """Resize 8-bit levels one axis at a time, each pass rounded half up and clamped.
+
+    In float64: Pillow's arithmetic is fixed-point, and float32 would miss more of its ties.
+    """
+    height, width = images.shape[-2:]
+    lost_rows, lost_columns = height - target[0], width - target[1]
+    # Pillow 13's choice, found by measurement; it is exact on every size that was tried.
+    height_first = rounding == "two-pass" and lost_rows > max(0, 2 * lost_columns)
+    middle = (target[0], width) if height_first else (height, target[1])
+    levels = _levels(images.double()) * 255
+    for size in (middle, target):
+        levels = _interpolated(levels, size, mode).clamp(0, 255).add(0.5).floor()
+    return levels / 255
 
 
 def _interpolated(

@@ -27,12 +27,20 @@ class PromptFeatures:
     _kept: dict[str, Tensor] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        """ValueError where the tokenizer knows more tokens than the model."""
-        rows = self.clip.config.text_config.vocab_size
+        """ValueError where tokenizer and model do not belong together."""
+        config = self.clip.config.text_config
+        rows, end = config.vocab_size, config.eos_token_id
         if self.tokenizer.size > rows:
             raise ValueError(
                 f"the tokenizer has {self.tokenizer.size} tokens, the model knows {rows}; set "
                 f"tokenizer to the folder of the model's own"
+            )
+        # Old configurations say 2; their feature is read at the largest token number instead.
+        end = self.tokenizer.size - 1 if end == 2 else end
+        if self.tokenizer.end != end:
+            raise ValueError(
+                f"the tokenizer ends a text with token {self.tokenizer.end}, the model reads its "
+                f"feature at token {end}; set tokenizer to the folder of the model's own"
             )
 
     @property

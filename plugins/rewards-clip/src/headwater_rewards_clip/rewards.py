@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -45,7 +46,7 @@ class ClipTower:
     architecture: Literal["stated"] | Architecture = "stated"
     """Sizes of a checkpoint file; "stated" are the released model's. A folder states its own."""
     rounding: preprocessing.Rounding = "none"
-    """What is rounded to 8 bits: nothing, the image ("levels"), or the image and the resized one
+    """What is rounded to 8 bits: nothing, the image ("levels"), or the resized one too
     ("two-pass", as PIL resizes). The gradient is always that of "none"."""
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     """Of the weights. Pixels are prepared and scores formed in at least float32."""
@@ -122,9 +123,14 @@ class ClipReward(ClipTower):
     @hookimpl
     def score(self, images: Tensor, batch: Batch) -> Tensor:
         """(B,) scores in the reward's scale, differentiable in images (B, 3, H, W)."""
+        return self.rate(images, [prompt.text for prompt in batch.prompts])
+
+    def rate(self, images: Tensor, texts: Sequence[str]) -> Tensor:
+        """(B,) scores of images (B, 3, H, W) and their B prompts."""
+        if len(texts) != len(images):
+            raise ValueError(f"expected a prompt an image, got {len(texts)} for {len(images)}")
         found = self.features(images)
-        texts = self._texts.get([prompt.text for prompt in batch.prompts])
-        value = scores.cosine(found, texts.to(found))
+        value = scores.cosine(found, self._texts.get(texts).to(found))
         return scores.scaled(value, self._clip.logit_scale, self.scale).to(images.device)
 
 
@@ -144,8 +150,8 @@ class HpsV21(ClipReward):
 
     def __attrs_post_init__(self) -> None:
         """ValueError for settings that exclude each other."""
-        if self.rounding == "two-pass" and not self.antialias:
-            raise ValueError('rounding "two-pass" resizes as PIL does, with antialias = true only')
+        if self.rounding.startswith("two-pass") and not self.antialias:
+            raise ValueError(f'rounding "{self.rounding}" is PIL\'s, with antialias = true only')
 
     def pixels(self, images: Tensor, size: int) -> Tensor:
         """Longest side to `size`, padded; see `preprocessing.hps_pixels`."""
@@ -185,8 +191,8 @@ class ClipScore(ClipReward):
 
     def __attrs_post_init__(self) -> None:
         """ValueError for settings that exclude each other."""
-        if self.rounding == "two-pass" and self.resize == "bilinear":
-            raise ValueError('rounding "two-pass" is PIL\'s, with resize = "bicubic" only')
+        if self.rounding.startswith("two-pass") and self.resize == "bilinear":
+            raise ValueError(f'rounding "{self.rounding}" is PIL\'s, with resize = "bicubic" only')
 
     def pixels(self, images: Tensor, size: int) -> Tensor:
         """See `preprocessing.bilinear_pixels` and `preprocessing.openai_pixels`."""
@@ -236,4 +242,8 @@ class Aesthetic(ClipTower):
     @hookimpl
     def score(self, images: Tensor) -> Tensor:
         """(B,) scores, differentiable in images (B, 3, H, W)."""
+        return self.rate(images)
+
+    def rate(self, images: Tensor) -> Tensor:
+        """(B,) scores of images (B, 3, H, W)."""
         return aesthetic_score(self.features(images), self._head).to(images.device)

@@ -198,12 +198,16 @@ def _local(model: str, release: Release) -> Path:
     if is_path(model):
         path = Path(model).expanduser()
         return path / release.file if path.is_dir() else path
-    from huggingface_hub import hf_hub_download
-
     try:
-        return Path(hf_hub_download(release.hub, release.file))
+        return _from_hub(release.hub, release.file)
     except Exception as error:
         raise ValueError(_unreachable(model, release, error)) from error
+
+
+def _from_hub(repository: str, file: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    return Path(hf_hub_download(repository, file))
 
 
 def _pretrained(model: str, release: Release, dtype: torch.dtype) -> CLIPModel:
@@ -212,6 +216,8 @@ def _pretrained(model: str, release: Release, dtype: torch.dtype) -> CLIPModel:
 
     path = str(Path(model).expanduser()) if is_path(model) else model
     try:
+        if not is_path(model):
+            _from_hub(model, "config.json")  # one attempt, not one for every file
         clip, report = CLIPModel.from_pretrained(path, dtype=dtype, output_loading_info=True)
     except Exception as error:
         if is_path(model):

@@ -182,3 +182,11 @@ def test_show_prints_options_with_their_docs(toys):
     result = CliRunner().invoke(main, ["show", "reward", "toy-nan"])
     assert result.exit_code == 0
     assert "kind: one of 'score', 'gradient', default 'score'" in result.output
+
+
+def test_show_prints_a_table_of_options_as_json():
+    result = CliRunner().invoke(main, ["show", "estimator", "surrogate", "--json"])
+    assert result.exit_code == 0
+    (active,) = (o for o in json.loads(result.output)["options"] if o["name"] == "active")
+    assert active["type"] == "a table"
+    assert active["default"]["count"] == 3

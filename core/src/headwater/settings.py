@@ -125,12 +125,12 @@ def _structure_literal(raw: Any, kind: Any) -> Any:
 
 
 def _structure_union(raw: Any, kind: Any) -> Any:
-    texts: list[str] = []
     for choice in get_args(kind):
         try:
             return None if choice is type(None) else CONVERTER.structure(raw, choice)
-        except ValueError as error:
-            texts.append(str(error))
+        except ValueError:
+            if attrs.has(choice) and isinstance(raw, Mapping):
+                raise  # a table is meant, and it says itself what is wrong with it
     raise _wrong(raw, kind)
 
 

@@ -50,7 +50,7 @@ def command(kind: str, name: str, as_json: bool) -> None:
 def _options(cls: type) -> list[dict[str, Any]]:
     import attrs
 
-    from headwater.settings import expected, field_docs, settings_of
+    from headwater.settings import expected, field_docs, settings_of, unstructure
 
     docs = field_docs(cls)
     out = []
@@ -58,6 +58,8 @@ def _options(cls: type) -> list[dict[str, Any]]:
         default = field.default
         if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
             default = default.factory() if not default.takes_self else "computed"  # type: ignore[union-attr]
+        if attrs.has(type(default)):
+            default = unstructure(default)
         if default is attrs.NOTHING:
             default = None
         out.append(

@@ -164,8 +164,11 @@ def load_tokenizer(source: str = "", *, clean: bool) -> Tokenizer:
         if clean:
             return OpenClipTokenizer.of(vocabulary, merges)
         return TransformersTokenizer.of(CLIPTokenizer(vocab=vocabulary, merges=merges))
+    folder = Path(source).expanduser()
+    if folder.is_dir() and not holds_tokenizer(folder):  # transformers would make up one
+        raise ValueError(f"{source} holds no CLIP tokenizer: no tokenizer.json, no vocab.json")
     try:
-        made = CLIPTokenizer.from_pretrained(str(Path(source).expanduser()))
+        made = CLIPTokenizer.from_pretrained(str(folder) if folder.is_dir() else source)
     except Exception as error:
         lines = str(error).splitlines() or [type(error).__name__]
         raise ValueError(f"{source} holds no CLIP tokenizer: {lines[0][:300]}") from error

@@ -218,7 +218,9 @@ def _pretrained(model: str, release: Release, dtype: torch.dtype) -> CLIPModel:
     try:
         if not is_path(model):
             _from_hub(model, "config.json")  # one attempt, not one for every file
-        clip, report = CLIPModel.from_pretrained(path, dtype=dtype, output_loading_info=True)
+        clip, report = CLIPModel.from_pretrained(
+            path, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
+        )  # what does not match is an error, below
     except Exception as error:
         if is_path(model):
             raise ValueError(f"{model} is no loadable CLIP model: {_first(error)}") from error

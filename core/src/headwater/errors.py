@@ -34,6 +34,14 @@ class PluginError(HeadwaterError):
     exit_code = 2
 
 
+class DamagedError(InputError):
+    """A checkpoint is not what was written."""
+
+
+class OutputError(HeadwaterError):
+    """The run folder cannot be written any more, a full disk for instance; exit code 1."""
+
+
 class GuardError(HeadwaterError):
     """A guard stopped the run; exit code 3."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -50,6 +50,21 @@ class Evaluated:
         return out
 
 
+def pack(evaluated: Evaluated) -> dict[str, Tensor]:
+    """As tensors for a checkpoint: scores bit for bit, images as the pictures show them."""
+    scores = {**{f"score/{k}": v for k, v in evaluated.scores.items()}, "total": evaluated.total}
+    out = {name: torch.tensor(values, dtype=torch.float64) for name, values in scores.items()}
+    pixels = (evaluated.images.clamp(0, 1) * 255).round().to(torch.uint8)
+    return {**out, "images": pixels}
+
+
+def unpack(tensors: Mapping[str, Tensor]) -> Evaluated:
+    """Back from `pack`."""
+    start = "score/"
+    scores = {n.removeprefix(start): t.tolist() for n, t in tensors.items() if n.startswith(start)}
+    return Evaluated(scores, tensors["total"].tolist(), tensors["images"].float() / 255)
+
+
 def evaluation_draws(run: Run) -> list[Draw]:
     """One sample a prompt, its noise fixed for the run's seed."""
     return [
@@ -58,14 +73,26 @@ def evaluation_draws(run: Run) -> list[Draw]:
     ]
 
 
+def never() -> bool:
+    """Nobody asks."""
+    return False
+
+
 @torch.no_grad()
-def evaluate(stage: Stage, draws: list[Draw], batch: int) -> Evaluated:
-    """Sample and score all evaluation prompts, `batch` at a time."""
+def evaluate(
+    stage: Stage, draws: list[Draw], batch: int, stopped: Callable[[], bool] = never
+) -> Evaluated | None:
+    """Sample and score all evaluation prompts, `batch` at a time.
+
+    stopped: asked before each batch; if it is true, the evaluation is given up: None.
+    """
     run = stage.run
     every = {**run.rewards, **run.held_out}
     scores: dict[str, list[float]] = {key: [] for key in every}
     images: list[Tensor] = []
     for start in range(0, len(draws), batch):
+        if stopped():
+            return None
         rollout = stage.sample(draws[start : start + batch], 0, run.file.evaluation.steps)
         decoded = stage.backbone.decode(rollout.state(rollout.steps))
         for key, values in stage.score(decoded, rollout.batch, every).items():

@@ -2,273 +2,274 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from importlib import metadata
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
-import tomli_w
 from accelerate import PartialState
 
-from headwater import checkpoints
-from headwater.composition import Run, compose, observer_manager, resolved
-from headwater.errors import GuardError, HeadwaterError, InputError
-from headwater.evaluation import Evaluated, evaluate, evaluation_draws, picture
+from headwater import checkpoints, run_folder, state, summary
+from headwater.composition import Run, compose
+from headwater.errors import InputError, OutputError
+from headwater.evaluation import Evaluated, evaluate, evaluation_draws, pack, picture, unpack
 from headwater.geometry import optimizer_steps
-from headwater.images import save_before_after
+from headwater.interruption import Interruption
 from headwater.memory import resident_memory
+from headwater.observers import Observers
 from headwater.progress import Progress, Quiet
+from headwater.resume import MISFITS, Candidates, Point, identity
+from headwater.run_folder import writing
 from headwater.stage import open_stage
-from headwater.statistics import compared, estimate, without_nan
+from headwater.statistics import estimate
+from headwater.summary import Summary
 from headwater.trainer import Trainer
 
 EVALUATION_BATCH = 64
 
 
-@attrs.frozen(eq=False)
-class Summary:
-    """What `summary.json` holds."""
+def run(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+) -> Summary:
+    """Compose and train a run file, without a progress display.
 
-    name: str
-    steps: int
-    """Optimizer steps done, skipped ones included."""
-    seconds: float
-    reward: Mapping[str, Any]
-    """Weighted total of the trained rewards: before, after, difference, each mean, se, n."""
-    rewards: Mapping[str, Any]
-    """KEY: the same for each trained reward."""
-    held_out: Mapping[str, Any]
-    forwards: int
-    """Network forwards of training, summed over samples."""
-    backwards: int
-    peak_memory_bytes: int
-    """Of one backward stage; see docs."""
-    resident_memory_bytes: int
-    versions: Mapping[str, str]
-    folder: str
-    stopped: str = ""
-    """Why the run ended early; empty where it is complete."""
-    evaluated_at: int = 0
-    """Optimizer step of the evaluation that `after` is from; 0: there is none after the first."""
-
-
-def run(path: str | Path, overrides: Sequence[str] = (), out: str | Path | None = None) -> Summary:
-    """Compose and train a run file, without a progress display."""
-    return train(compose(path, overrides), out)
-
-
-def train(run: Run, out: str | Path | None = None, progress: Progress | None = None) -> Summary:
-    """Train a composed run into a new folder.
-
-    Raises InputError where `out` already holds a run, GuardError where a guard stops it.
+    resume: go on from the newest whole checkpoint in `out`.
     """
-    state = PartialState()
-    if state.num_processes > 1:
-        raise InputError("launch", [f"{state.num_processes} processes; this version runs in one"])
-    folder = _new_folder(run, out)
-    session = _Session(run, folder, Trainer(open_stage(run, str(state.device))), progress)
-    with _interruptible(session):
-        return session.run()
+    return train(compose(path, overrides), out, resume=resume)
+
+
+def train(
+    run: Run,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    *,
+    resume: bool = False,
+) -> Summary:
+    """Train a composed run into a new folder, or go on with the run in an old one.
+
+    Raises InputError where `out` already holds a run, or cannot be resumed with this run file;
+    GuardError where a guard stops it; OutputError where the folder cannot be written any more.
+    """
+    process = PartialState()
+    if process.num_processes > 1:
+        raise InputError("launch", [f"{process.num_processes} processes; this version runs in one"])
+    progress, stop = progress or Quiet(), Interruption()
+    with stop.watched():
+        folder = run_folder.old_folder(out) if resume else run_folder.new_folder(run, out)
+        with run_folder.held(folder):
+            found = Candidates(run, folder, lambda text: progress.note(text))
+            points = found.open() if resume else None
+            trainer = Trainer(open_stage(run, str(process.device)))
+            session = _Session(run, folder, trainer, progress, stop)
+            if points is not None:
+                session.resume(points, found.misfit)
+            return session.run()
 
 
 class _Session:
     """One run from its first evaluation to its summary."""
 
-    def __init__(self, run: Run, folder: Path, trainer: Trainer, progress: Progress | None) -> None:
+    def __init__(
+        self, run: Run, folder: Path, trainer: Trainer, progress: Progress, stop: Interruption
+    ) -> None:
         self.composed, self.folder, self.trainer = run, folder, trainer
-        self.progress = progress or Quiet()
-        self.observers = observer_manager(run.observers).hook
+        self.progress, self.stop = progress, stop
+        self.identity = attrs.asdict(identity(run))
+        self.observers = Observers(run, folder, lambda text: progress.note(text))
         self.draws = evaluation_draws(run)
-        self.best = -math.inf
-        self.best_name = ""
-        self.stop = ""
-        self.evaluated_at = 0
+        self.first: Evaluated | None = None
+        self.last: Evaluated | None = None
+        self.best, self.best_name = -math.inf, ""
+        self.evaluated_at = self.saved_at = -1
+        self.doubtful = False
+        """An evaluation found the weights to give scores that are not finite."""
         self.done = self.forwards = self.backwards = 0
         self.began = time.monotonic()
 
     def run(self) -> Summary:
         """The loop."""
         file = self.composed.file
-        self.observers.start(run=self.composed, folder=self.folder)
+        self.stop.graceful = True
+        self.observers.start()
         self.progress.start(self.composed, self.folder)
         try:
-            first = last = self._evaluate(0)
-            for index in range(file.steps):
-                self._step(index)
-                if self.done % file.evaluation.every == 0 or self.done == file.steps:
-                    last = self._evaluate(self.done)
+            self._evaluate_if_due()
+            while self.done < file.steps and not self.stop:
+                skipped = self._step()
+                self._evaluate_if_due()
                 if self.done % file.output.checkpoint_every == 0 or self.done == file.steps:
                     self._checkpoint()
-                if self.stop:
-                    return self._interrupted(first, last)
+                self.trainer.guard.check(skipped)
+            if self.unfinished:
+                self._checkpoint()
+            found = self._summary()
         except BaseException as error:
-            error.add_note(f"at optimizer step {self.done + 1} of {file.steps}, {self.folder}")
+            at = min(self.done + 1, file.steps)
+            error.add_note(f"at optimizer step {at} of {file.steps}, {self.folder}")
+            self._rescue(error)
             self._end("failed")
             raise
-        assert self.done == optimizer_steps(file)
-        return self._summary(first, last, "done")
+        self._end("stopped" if self.unfinished else "done")
+        return found
 
-    def _step(self, index: int) -> None:
-        try:
-            result = self.trainer.step(index, measure_memory=index == 1)
-        except GuardError:
-            if self.done:  # the updates before it were good
-                self._checkpoint()
-            raise
+    def _step(self) -> str:
+        """One optimizer step. Returns: why its update was skipped, or nothing."""
+        result = self.trainer.step(self.done, measure_memory=self.done == 1)
         self.done += 1
         self.forwards += result.forwards
         self.backwards += result.backwards
-        self.observers.after_step(step=self.done, metrics=result.metrics)
+        self.observers.after_step(self.done, result.metrics)
         self.progress.after_step(self.done, result.metrics, result.skipped)
-        try:
-            self.trainer.guard.check(result.skipped)
-        except GuardError:
-            self._checkpoint()
-            raise
+        return result.skipped
 
-    def _evaluate(self, step: int) -> Evaluated | None:
-        if not self.draws:
-            return None
-        table = self.composed.file.evaluation
+    @property
+    def evaluation_due(self) -> bool:
+        """Whether the weights as they are should be evaluated and were not."""
+        file = self.composed.file
+        at = self.done % file.evaluation.every == 0 or self.done == file.steps
+        return bool(self.draws) and at and self.evaluated_at != self.done
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the run was stopped with work left."""
+        return self.done < self.composed.file.steps or self.evaluation_due
+
+    def _evaluate_if_due(self) -> None:
+        if not self.evaluation_due:
+            return
         began = time.monotonic()
-        if table.weights == "ema":
-            with self.trainer.average.in_place():
-                found = evaluate(self.trainer.stage, self.draws, EVALUATION_BATCH)
-        else:
-            found = evaluate(self.trainer.stage, self.draws, EVALUATION_BATCH)
-        self.evaluated_at = step
+        found = self._evaluated()
+        if found is None:
+            return  # somebody asked to stop; a resumed run does it
         if self.composed.file.guard.nonfinite_reward == "fail":
+            self.doubtful = True
             found.check_finite(self.composed)
-        image = picture(found, self.composed, self.folder / "samples" / f"step-{step:06d}.png")
+            self.doubtful = False
+        with writing("the sample picture", self.folder):
+            name = f"step-{self.done:06d}"
+            image = picture(found, self.composed, self.folder / "samples" / f"{name}.png")
+        self.first, self.last = self.first or found, found
+        self.evaluated_at = self.done
         metrics = {**found.metrics(), "evaluation/seconds": time.monotonic() - began}
-        self.observers.after_evaluation(step=step, metrics=metrics, picture=image)
-        self.progress.after_evaluation(step, metrics)
-        key = table.keep_best
+        self.observers.after_evaluation(self.done, metrics, image)
+        self.progress.after_evaluation(self.done, metrics)
+        key = self.composed.file.evaluation.keep_best
         value = estimate(found.scores[key] if key else found.total).mean
-        if value > self.best and step:
-            self.best, self.best_name = value, f"step-{step:06d}"
+        if value > self.best and self.done:
+            self.best, self.best_name = value, name
             self._checkpoint()
-        return found
+
+    def _evaluated(self) -> Evaluated | None:
+        """An evaluation of the averaged or the live weights; None where it was given up."""
+        stage, stopped = self.trainer.stage, self.stop.__bool__
+        if self.composed.file.evaluation.weights == "live":
+            return evaluate(stage, self.draws, EVALUATION_BATCH, stopped)
+        with self.trainer.average.in_place():
+            return evaluate(stage, self.draws, EVALUATION_BATCH, stopped)
 
     def _checkpoint(self) -> None:
+        if self.saved_at == self.done:
+            return
         trainer, folder = self.trainer, self.folder / "checkpoints"
-        state = {
-            "policy_version": trainer.policy_version,
+        record, files = state.capture(trainer, self.done)
+        record |= {
             "best": self.best_name,
             "best_value": self.best if self.best_name else None,
+            "evaluated_at": self.evaluated_at,
+            "seconds": time.monotonic() - self.began,
+            "forwards": self.forwards,
+            "backwards": self.backwards,
+            "identity": self.identity,
+            "observers": self.observers.state(),
         }
+        for name, found in (("first", self.first), ("last", self.last)):
+            files[name] = {} if found is None else pack(found)
         saved = checkpoints.save(
-            folder, self.done, trainer.parameters, trainer.average.weights, state
+            folder, self.done, trainer.parameters, trainer.average.weights, record, files
         )
+        self.saved_at = self.done
         kept = {saved.name, self.best_name}
         checkpoints.prune(folder, self.composed.file.output.keep_every, kept)
 
-    def _interrupted(self, first: Evaluated | None, last: Evaluated | None) -> Summary:
-        """A checkpoint, and no comparison where nothing was evaluated since the start."""
-        self._checkpoint()
-        return self._summary(first, last if self.evaluated_at else None, "stopped")
+    def resume(self, points: Iterator[Point], misfit: Callable[[Path, Exception], None]) -> None:
+        """Go on from the first point that fits; `misfit` names the others."""
+        for point in points:
+            if point.measured_otherwise and self.draws:
+                self.first = self._evaluated()  # the model before training is still in place
+            try:
+                self._go_on(point)
+            except MISFITS as error:
+                misfit(point.path, error)
+                continue
+            changed = [f"changed: {text}" for text in point.changed.values()]
+            for text in (*changed, *point.notes, f"resumed from {point.path}"):
+                self.progress.note(text)
+            return
+
+    def _go_on(self, point: Point) -> None:
+        """Take over everything a checkpoint holds."""
+        found, read = point.state, checkpoints.read_tensors
+        self.best, self.best_name = -math.inf, ""
+        self.done = self.saved_at = int(found["step"])
+        self.forwards, self.backwards = int(found["forwards"]), int(found["backwards"])
+        self.began = time.monotonic() - float(found["seconds"])
+        if not point.measured_otherwise:
+            self.evaluated_at = int(found["evaluated_at"])
+            for name in ("first", "last"):
+                tensors = read(point.path, name)
+                setattr(self, name, unpack(tensors) if tensors else None)
+            if "evaluation.keep_best" not in point.changed:
+                self._find_best(point)
+        files = {stem: read(point.path, stem) for stem in state.STEMS}
+        weights, average = read(point.path, "weights"), read(point.path, "ema")
+        state.restore(self.trainer, self.done, found, weights, average, files)
+        self.trainer.publish()
+        self.observers.restore(found["observers"])
+
+    def _find_best(self, point: Point) -> None:
+        name = str(point.state["best"])
+        if name and checkpoints.damage(point.path.with_name(name)):
+            self.progress.note(f"the best checkpoint, {name}, is lost; the next best is kept")
+        elif name:
+            self.best, self.best_name = float(point.state["best_value"]), name
+
+    def _rescue(self, error: BaseException) -> None:
+        """Save the steps that are done, where they are good and no checkpoint has them."""
+        sound = self.done > self.saved_at and not (self.trainer.updating or self.doubtful)
+        told = isinstance(error, Exception) and not isinstance(error, OutputError)
+        if not (self.done and sound and told):
+            return
+        try:
+            self._checkpoint()
+        except Exception as second:  # noqa: BLE001 - the first error is the one to be read
+            error.add_note(f"nor could a checkpoint be written: {second}")
 
     def _end(self, reason: str) -> None:
-        self.observers.finish(step=self.done, reason=reason)
+        self.observers.finish(self.done, reason)
         self.progress.finish(reason)
 
-    def _summary(self, first: Evaluated | None, last: Evaluated | None, reason: str) -> Summary:
-        summary = Summary(
+    def _summary(self) -> Summary:
+        assert self.unfinished or self.done == optimizer_steps(self.composed.file)
+        last = self.last if self.evaluated_at > 0 else None
+        found = Summary(
             name=self.composed.file.name,
             steps=self.done,
             seconds=time.monotonic() - self.began,
-            **_changes(self.composed, first, last),
+            **summary.changes(self.composed, self.first, last),
             forwards=self.forwards,
             backwards=self.backwards,
             peak_memory_bytes=self.trainer.peak_memory,
             resident_memory_bytes=resident_memory(),
-            versions=versions(self.composed),
+            versions=self.identity["versions"],
             folder=str(self.folder),
-            stopped=self.stop,
-            evaluated_at=self.evaluated_at,
+            stopped=self.stop.asked if self.unfinished else "",
+            evaluated_at=max(0, self.evaluated_at),
         )
-        if first is not None and last is not None and len(first.images):
-            captions = [p.text for p in self.composed.evaluation_prompts[: len(first.images)]]
-            target = self.folder / "samples" / "before_after.png"
-            save_before_after(target, first.images, last.images, captions)
-        record = attrs.asdict(summary)
-        del record["folder"]
-        (self.folder / "summary.json").write_text(json.dumps(without_nan(record), indent=1))
-        self._end(reason)
-        return summary
-
-
-def _changes(run: Run, first: Evaluated | None, last: Evaluated | None) -> dict[str, Any]:
-    if first is None or last is None:
-        return {"reward": {}, "rewards": {}, "held_out": {}}
-    each = {key: compared(first.scores[key], last.scores[key]) for key in first.scores}
-    return {
-        "reward": compared(first.total, last.total),
-        "rewards": {key: each[key] for key in run.rewards},
-        "held_out": {key: each[key] for key in run.held_out},
-    }
-
-
-def versions(run: Run) -> dict[str, str]:
-    """Versions of core, torch and every distribution the run uses."""
-    names = {"headwater", "torch", "diffusers", *(n.entry.distribution for n in run.named)}
-    out = {}
-    for name in sorted(names):
-        try:
-            out[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue  # diffusers, where no backbone needs it
-    return out
-
-
-def _new_folder(run: Run, out: str | Path | None) -> Path:
-    """Make the run folder and write the resolved run file. Nothing is ever overwritten."""
-    folder = Path(out) if out is not None else _free_folder(run.file.name)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "is not an empty folder" if folder.is_dir() else "is a file"
-        what = "already holds a run" if (folder / "run.toml").exists() else what
-        raise InputError(str(folder), [f"the output folder {what}; nothing was written"])
-    try:
-        (folder / "samples").mkdir(parents=True)
-        (folder / "run.toml").write_text(tomli_w.dumps(resolved(run)), encoding="utf-8")
-    except OSError as error:
-        raise InputError(str(folder), [f"the output folder cannot be written: {error}"]) from None
-    return folder
-
-
-def _free_folder(name: str) -> Path:
-    for number in range(1, 100000):
-        folder = Path("runs") / f"{name}-{number:03d}"
-        if not folder.exists():
-            return folder
-    raise HeadwaterError(f"runs/{name}-NNN: no free number")
-
-
-@contextmanager
-def _interruptible(session: _Session) -> Iterator[None]:
-    """Ctrl-C and SIGTERM finish the step and checkpoint; a second Ctrl-C stops at once."""
-
-    def ask(number: int, _: object) -> None:
-        if session.stop:
-            raise KeyboardInterrupt
-        session.stop = signal.Signals(number).name
-        os.write(2, b"\nfinishing this step, then a checkpoint; once more stops at once\n")
-
-    before = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, ask)
-    except ValueError:
-        before = {}  # not the main thread: signals are the caller's
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        with writing("the summary", self.folder):
+            summary.write(found, self.composed, self.folder, self.first, last)
+        return found

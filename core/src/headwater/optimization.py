@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -98,6 +99,16 @@ class Guard:
         self.skipped += 1
         return reason
 
+    def state(self) -> dict[str, Any]:
+        """What later judgements need of earlier ones, as JSON takes it."""
+        return {"norms": list(self.norms), "in_a_row": self.in_a_row, "skipped": self.skipped}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        norms = [float(norm) for norm in state["norms"]]
+        self.in_a_row, self.skipped = int(state["in_a_row"]), int(state["skipped"])
+        self.norms = deque(norms, maxlen=HISTORY)
+
     def check(self, reason: str) -> None:
         """GuardError after `max_skips` skips in a row."""
         if self.in_a_row >= self.table.max_skips:
@@ -127,6 +138,14 @@ class GradientCheck:
             grad = self.parameters[name].grad
             if grad is not None and bool(grad.any()):
                 self.silent.discard(name)
+
+    def state(self) -> dict[str, Any]:
+        """What is still to be seen, as JSON takes it."""
+        return {"silent": sorted(self.silent), "applied": self.applied}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        self.silent, self.applied = set(map(str, state["silent"])), int(state["applied"])
 
     def after_update(self) -> None:
         """Count an applied update with a gradient that is not zero."""

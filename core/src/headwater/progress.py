@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -23,11 +24,13 @@ class Progress(Protocol):
 
     def after_evaluation(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
+    def note(self, text: str) -> None: ...
+
     def finish(self, reason: str) -> None: ...
 
 
 class Quiet:
-    """Shows nothing."""
+    """Shows nothing. What should not go unnoticed is a warning."""
 
     def start(self, run: Run, folder: Path) -> None:
         """Nothing."""
@@ -37,6 +40,10 @@ class Quiet:
 
     def after_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Nothing."""
+
+    def note(self, text: str) -> None:
+        """A warning."""
+        warnings.warn(text, stacklevel=2)
 
     def finish(self, reason: str) -> None:
         """Nothing."""
@@ -101,6 +108,10 @@ class Display:
         at = f"{step:>{len(str(self.steps))}}/{self.steps}"
         spent = time.monotonic() - self.began
         self.console.print(f"step {at}  {'  '.join(parts)}  {spent:.0f} s", highlight=False)
+
+    def note(self, text: str) -> None:
+        """A paragraph."""
+        self.console.print(text, highlight=False, soft_wrap=True)
 
     def finish(self, reason: str) -> None:
         """Stop the bar."""

@@ -57,23 +57,7 @@ class Stage:
 
         steps: 0 for the run file's. schedule: which of them are noisy; without one, none is.
         """
-        table = self.run.file.rollout
-        prompts = tuple(draw.prompt for draw in draws)
-        steps = steps or table.steps
-        batch = Batch(
-            prompts=prompts,
-            conditioning=self.backbone.encode(prompts),
-            seeds=tuple(draw.seed for draw in draws),
-            group_ids=tuple(draw.group for draw in draws),
-            height=table.height,
-            width=table.width,
-            steps=steps,
-            store=table.store,
-            stochastic_steps=() if schedule is None else schedule.stochastic,
-            trained_steps=() if schedule is None else schedule.trained,
-            policy_version=policy_version,
-            start_seeds=tuple(d.start_seed for d in draws if d.start_seed is not None),
-        )
+        batch = self.batch(draws, policy_version, steps, schedule)
         rollout: Rollout = self.manager.hook.sample_rollout(
             backbone=self.backbone, dynamics=self.run.dynamics.plugin, batch=batch
         )
@@ -83,6 +67,32 @@ class Stage:
                 f"{rollout.policy_version}, the weights are at version {policy_version}"
             )
         return attrs.evolve(rollout, dynamics=self.run.dynamics.plugin)
+
+    @torch.no_grad()
+    def batch(
+        self,
+        draws: Sequence[Draw],
+        policy_version: int,
+        steps: int = 0,
+        schedule: Schedule | None = None,
+    ) -> Batch:
+        """What is asked of the rollout of some samples; as in `sample`."""
+        table = self.run.file.rollout
+        prompts = tuple(draw.prompt for draw in draws)
+        return Batch(
+            prompts=prompts,
+            conditioning=self.backbone.encode(prompts),
+            seeds=tuple(draw.seed for draw in draws),
+            group_ids=tuple(draw.group for draw in draws),
+            height=table.height,
+            width=table.width,
+            steps=steps or table.steps,
+            store=table.store,
+            stochastic_steps=() if schedule is None else schedule.stochastic,
+            trained_steps=() if schedule is None else schedule.trained,
+            policy_version=policy_version,
+            start_seeds=tuple(d.start_seed for d in draws if d.start_seed is not None),
+        )
 
     def score(
         self, images: Tensor, batch: Batch, rewards: Mapping[str, Named]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -21,11 +22,28 @@ class JsonLines:
     """One JSON object a line in `metrics.jsonl`: `step`, then the metrics."""
 
     _file: IO[str] | None = attrs.field(init=False, default=None)
+    _kept: int | None = attrs.field(init=False, default=None)
+    """Bytes of the file that a resumed run keeps; all of them without one."""
 
     @hookimpl
     def start(self, run: Run, folder: Path) -> None:
-        """Open the file."""
-        self._file = (folder / "metrics.jsonl").open("a", encoding="utf-8")
+        """Open the file. Lines of steps that a resumed run does again are cut off."""
+        path = folder / "metrics.jsonl"
+        self._file = path.open("a", encoding="utf-8")
+        if self._kept is not None:
+            os.truncate(path, min(self._kept, path.stat().st_size))
+
+    def state(self) -> dict[str, int]:
+        """Bytes so far; they are on the disk."""
+        if self._file is None:
+            return {}
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return {"bytes": os.fstat(self._file.fileno()).st_size}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`; `start` does the work."""
+        self._kept = int(state["bytes"])
 
     @hookimpl
     def after_step(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -56,17 +74,30 @@ class TensorBoard:
     """Scalars and sample grids for TensorBoard, in the run folder's `tensorboard/`."""
 
     _writer: Any = attrs.field(init=False, default=None)
+    _step: int = attrs.field(init=False, default=0)
+    _purge: int | None = attrs.field(init=False, default=None)
+    """First step whose earlier events TensorBoard drops."""
 
     @hookimpl
     def start(self, run: Run, folder: Path) -> None:
-        """Open the event file."""
+        """Open a new event file."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=self._purge)
+
+    def state(self) -> dict[str, int]:
+        """The last step written."""
+        return {"step": self._step}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        self._step = int(state["step"])
+        self._purge = self._step + 1
 
     @hookimpl
     def after_step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the scalars."""
+        self._step = step
         for key, value in metrics.items():
             self._writer.add_scalar(key, value, step)
 

@@ -22,6 +22,7 @@ from headwater.memory import peak_memory
 from headwater.optimization import Average, GradientCheck, Guard, learning_rate
 from headwater.randomness import generator_of
 from headwater.stage import Outcome, Stage
+from headwater.state import Volatile, volatile
 
 Work = tuple[int, Callable[[], Outcome]]
 """Samples of a micro-batch, and the call that sends it backward."""
@@ -65,11 +66,16 @@ class Trainer:
         """Groups of the last update without a sample to train on."""
         self.before = self._copied()
         """The weights before training, where the algorithm compares with a copy of them."""
+        self.before_step: Volatile | None = None
+        """Within a step: what plugins remembered when it began."""
+        self.updating = False
+        """The weights may be those of half an update."""
 
     def step(self, index: int, *, measure_memory: bool = False) -> StepResult:
         """Optimizer step `index`, from 0: rollout, score, backward, clip, update."""
         began = time.perf_counter()
         file = self.stage.run.file
+        self.before_step = volatile(self.stage.run)
         self.optimizer.zero_grad(set_to_none=False)
         outcomes, forwards, backwards = self._gradient(index, measure_memory=measure_memory)
         norm = self._norm()
@@ -89,6 +95,7 @@ class Trainer:
             "backwards": float(backwards),
             "seconds": time.perf_counter() - began,
         }
+        self.before_step = None
         return StepResult(metrics, skipped, forwards, backwards)
 
     def _gradient(
@@ -179,6 +186,7 @@ class Trainer:
         reason = self.guard.reason_to_skip(norm)
         if reason:
             return reason
+        self.updating = True
         limit = self.stage.run.file.optimizer.max_grad_norm
         torch.nn.utils.clip_grads_with_norm_(
             list(self.parameters.values()), limit, torch.tensor(norm)
@@ -188,11 +196,16 @@ class Trainer:
         self.optimizer.step()
         self.average.update()
         self.policy_version += 1
-        if hasattr(self.stage.run.backbone.plugin, "publish"):
-            self.stage.run.backbone.plugin.publish(self.policy_version)
+        self.publish()
         if not zero:
             self.check.after_update()
+        self.updating = False
         return ""
+
+    def publish(self) -> None:
+        """Tell a backbone that samples elsewhere which weights hold now."""
+        if hasattr(self.stage.run.backbone.plugin, "publish"):
+            self.stage.run.backbone.plugin.publish(self.policy_version)
 
 
 def _averages(outcomes: list[tuple[int, Outcome]]) -> dict[str, float]:

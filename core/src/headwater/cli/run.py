@@ -11,10 +11,17 @@ import click
 @click.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder; default runs/NAME-NNN.")
+@click.option("--resume", is_flag=True, help="Go on from the newest whole checkpoint in --out.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def command(file: Path, out: Path | None, overrides: tuple[str, ...], as_json: bool) -> None:
+def command(
+    file: Path, out: Path | None, resume: bool, overrides: tuple[str, ...], as_json: bool
+) -> None:
     """Train a run file.
+
+    With --resume the run in --out goes on as if it had never stopped. Its run file may differ in
+    name, steps (not under a cosine schedule), [evaluation], [output] and [guard]; anything else
+    is refused. Damaged checkpoints are named and skipped.
 
     Exit codes: 0 done, 1 the run failed, 2 the input is wrong, 3 stopped by a guard,
     130 interrupted after a checkpoint.
@@ -26,13 +33,16 @@ def command(file: Path, out: Path | None, overrides: tuple[str, ...], as_json: b
     from headwater.progress import Display
 
     composed = compose(file, overrides)
-    summary = train(composed, out, Display(Console(stderr=as_json)))
+    summary = train(composed, out, Display(Console(stderr=as_json)), resume=resume)
     if as_json:
         click.echo((Path(summary.folder) / "summary.json").read_text())
     else:
         report(summary)
     if summary.stopped:
-        click.echo(f"stopped by {summary.stopped} after step {summary.steps}, checkpoint written")
+        click.echo(
+            f"stopped by {summary.stopped} after step {summary.steps}, checkpoint written; "
+            f"--out {summary.folder} --resume goes on"
+        )
         sys.exit(130)
 
 
@@ -41,7 +51,7 @@ def report(summary: object) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from headwater.loop import Summary
+    from headwater.summary import Summary
 
     assert isinstance(summary, Summary)
     table = Table("", "before", "after", "change (paired)", "in SE")

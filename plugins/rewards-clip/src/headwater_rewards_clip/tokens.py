@@ -107,20 +107,21 @@ class OpenClipTokenizer:
     @classmethod
     def of(cls, vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> OpenClipTokenizer:
         """From token numbers by name and merges in order."""
-        from tokenizers import Regex, models, pre_tokenizers
+        import regex
+        from tokenizers import models, pre_tokenizers
         from tokenizers import Tokenizer as Backend
 
         model = models.BPE(vocabulary, list(merges), end_of_word_suffix="</w>", unk_token=_END)
         merge = Backend(model)
         merge.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        split = pre_tokenizers.Split(Regex(_PIECES), behavior="removed", invert=True)
+        split = regex.compile(_PIECES, regex.IGNORECASE)
         return cls(vocabulary[_START], vocabulary[_END], len(vocabulary), 0, split, merge)
 
     def pieces(self, text: str) -> list[int]:
         """Token numbers of the cleaned text."""
         special = {"<start_of_text>": [self.start], "<end_of_text>": [self.end]}
         out: list[int] = []
-        for piece, _ in self._split.pre_tokenize_str(cleaned(text)):
+        for piece in self._split.findall(cleaned(text)):
             out += special.get(piece) or self._merge.encode(piece).ids
         return out
 

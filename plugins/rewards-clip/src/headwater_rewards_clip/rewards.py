@@ -224,15 +224,23 @@ class Aesthetic(ClipTower):
             found.append(f"head: no file {self.head!r}. {weights.HEAD_MISSING}")
         return found
 
+    def load(self, context: LoadContext) -> None:
+        """Load the layers, then the CLIP model, so that a missing small file is told first."""
+        try:
+            head = affine_head(weights.read_head(self.head))
+        except ValueError as error:
+            raise PluginError(str(error)) from error
+        self._head = in_dtype(head, getattr(torch, self.dtype), context.device)
+        super().load(context)
+
     def _prepare(self, context: LoadContext) -> None:
-        head = affine_head(weights.read_head(self.head))
+        head = self._head
         wanted = self._clip.config.projection_dim
         if len(head.weight) != wanted:
             raise ValueError(
                 f"the aesthetic layers take features of {len(head.weight)} numbers, this CLIP "
                 f"model gives {wanted}"
             )
-        self._head = in_dtype(head, getattr(torch, self.dtype), context.device)
         self._clip.text_model = None  # it is never read
 
     def pixels(self, images: Tensor, size: int) -> Tensor:

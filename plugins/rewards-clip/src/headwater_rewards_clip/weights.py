@@ -102,7 +102,7 @@ def clip_from_state(
     dtype: torch.dtype = torch.float32,
     source: str = "the checkpoint",
 ) -> CLIPModel:
-    """A CLIPModel of weights under open_clip's or transformers' names, loaded strictly."""
+    """A frozen CLIPModel of weights under open_clip's or transformers' names, loaded strictly."""
     from transformers import CLIPConfig, CLIPModel
 
     config = CLIPConfig(**transformers_config(sizes))
@@ -124,7 +124,7 @@ def clip_from_state(
         if "position_ids" in dict(module.named_buffers(recurse=False)):
             count = module.position_ids.shape[-1]
             module.position_ids = torch.arange(count).expand(1, -1)
-    return clip
+    return clip.eval().requires_grad_(requires_grad=False)
 
 
 def _known(state: dict[str, Tensor], clip: Any) -> dict[str, Tensor]:

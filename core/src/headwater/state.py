@@ -96,6 +96,8 @@ def restore(
     if not 0 <= version <= done or (version > 0 and not optimizer):
         raise ValueError(f"policy version {version} at step {done}, {len(optimizer)} moments")
     bare = set(state["without_gradient"])
+    if not isinstance(state["plugins"], dict):
+        raise ValueError("plugins: no table")
     device = next(iter(parameters.values())).device
     collected = []
     if "rollout" in state:

@@ -100,8 +100,9 @@ def test_check_and_plan_need_no_weights(run_file, use, monkeypatch):
 def test_check_tells_a_wrong_path_a_wrong_tokenizer_and_sizes_that_a_folder_states(small, run_file):
     with pytest.raises(InputError, match=r"model: no file or folder '/nowhere\.pt'"):
         compose(run_file, ["reward.hps.model='/nowhere.pt'"])
-    with pytest.raises(InputError, match="tokenizer: no folder '/nowhere'"):
-        compose(run_file, ["reward.hps.tokenizer='/nowhere'"])
+    for name in ("/nowhere", "nowhere"):
+        with pytest.raises(InputError, match=f"tokenizer: no folder '{name}'"):
+            compose(run_file, [f"reward.hps.tokenizer='{name}'"])
     folder = table(small, "hpsv2.1").replace(small.pickle, small.folder)
     with pytest.raises(InputError, match=r"config\.json states it"):
         compose(run_file, [folder])

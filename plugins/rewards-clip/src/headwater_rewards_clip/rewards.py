@@ -106,9 +106,9 @@ class ClipReward(ClipTower):
     def problems(self, run: Run) -> list[str]:
         """Wrong paths, the tokenizer's too."""
         found = super().problems(run)
-        named = self.tokenizer and weights.is_path(self.tokenizer)
-        if named and not Path(self.tokenizer).expanduser().is_dir():
-            found.append(f"tokenizer: no folder {self.tokenizer!r}")
+        source = self.tokenizer
+        if source and not weights.is_hub_id(source) and not Path(source).expanduser().is_dir():
+            found.append(f"tokenizer: no folder {source!r}, and it is no hub id (owner/name)")
         return found
 
     def _prepare(self, context: LoadContext) -> None:

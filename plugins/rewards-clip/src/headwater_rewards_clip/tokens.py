@@ -108,8 +108,8 @@ class OpenClipTokenizer:
     def of(cls, vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> OpenClipTokenizer:
         """From token numbers by name and merges in order."""
         import regex
-        from tokenizers import models, pre_tokenizers
         from tokenizers import Tokenizer as Backend
+        from tokenizers import models, pre_tokenizers
 
         model = models.BPE(vocabulary, list(merges), end_of_word_suffix="</w>", unk_token=_END)
         merge = Backend(model)

@@ -47,12 +47,22 @@ def is_path(model: str) -> bool:
     return named or Path(model).exists()
 
 
+def is_hub_id(model: str) -> bool:
+    """Whether it reads owner/name, and names nothing here."""
+    parts = model.split("/")
+    return (
+        len(parts) == 2
+        and all(parts)
+        and not any(c.isspace() for c in model)
+        and not is_path(model)
+    )
+
+
 def path_problem(model: str, release: Release) -> str:
     """What is wrong with a path or hub id, without reading weights; empty if nothing is."""
+    if is_hub_id(model):
+        return ""
     if not is_path(model):
-        parts = model.split("/")
-        if len(parts) == 2 and all(parts) and not any(c.isspace() for c in model):
-            return ""
         return f"no file or folder {model!r}, and it is no hub id (owner/name). {release.missing}"
     path = Path(model).expanduser()
     if not path.exists():
@@ -153,11 +163,9 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        lines = str(error).splitlines()
-        reason = lines[0][:200] if lines else type(error).__name__
         raise ValueError(
             f"{path} cannot be read as named tensors: it is damaged, no checkpoint, or a pickle "
-            f"that would run code ({reason})"
+            f"that would run code ({type(error).__name__}: {_first(error)})"
         ) from error
     if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
         found = found["state_dict"]

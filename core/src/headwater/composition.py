@@ -76,8 +76,8 @@ def compose(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     file = read(path, overrides)
     problems: list[str] = []
     made = {kind: _make(kind, kind, getattr(file, kind), problems) for kind in _SINGLE}
-    rewards = _make_rewards("reward", file.rewards, problems)
-    held_out = _make_rewards("evaluation.reward", file.evaluation.rewards, problems)
+    rewards = make_rewards("reward", file.rewards, problems)
+    held_out = make_rewards("evaluation.reward", file.evaluation.rewards, problems)
     problems += [
         f"[evaluation.reward.{k}]: the key is a trained reward's" for k in rewards if k in held_out
     ]
@@ -140,9 +140,10 @@ def _make(kind: str, key: str, table: PluginTable, problems: list[str]) -> Named
     return None if plugin is None else Named(key, plugin, entry)
 
 
-def _make_rewards(
+def make_rewards(
     where: str, tables: Mapping[str, PluginTable], problems: list[str]
 ) -> dict[str, Named]:
+    """The rewards of some tables by their keys; problems are collected."""
     made = {k: _make("reward", f"{where}.{k}", t, problems) for k, t in tables.items()}
     return {key: named for key, named in made.items() if named is not None}
 

@@ -101,6 +101,28 @@ def read(path: Path, overrides: Sequence[str] = ()) -> RunFile:
     return RunFile(path=path, **values)
 
 
+def read_rewards(path: Path, overrides: Sequence[str] = ()) -> dict[str, PluginTable]:
+    """Only the rewards of a run file, trained and held out; no other table is read or needed.
+
+    Returns: their tables by name, `reward.KEY` and `evaluation.reward.KEY`.
+    """
+    table = _parse(path)
+    problems = [p for o in overrides if (p := _override(table, o))]
+    evaluation = table.get("evaluation", {})
+    held_out = evaluation.get("reward") if isinstance(evaluation, dict) else None
+    needed = "reward" in table or held_out is None
+    raw = table.get("reward")
+    trained = _rewards(raw, "reward", problems, required=True) if needed else {}
+    judges = _rewards(held_out, "evaluation.reward", problems, required=False)
+    problems += [
+        f"[evaluation.reward.{k}]: the key is a trained reward's" for k in trained if k in judges
+    ]
+    if problems:
+        raise InputError(str(path), problems)
+    named = {f"reward.{key}": found for key, found in trained.items()}
+    return {**named, **{f"evaluation.reward.{key}": found for key, found in judges.items()}}
+
+
 def _parse(path: Path) -> dict[str, Any]:
     try:
         return tomli.loads(path.read_text(encoding="utf-8-sig"))

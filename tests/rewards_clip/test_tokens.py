@@ -53,6 +53,12 @@ def test_cleaning_repairs_encodings_and_entities_twice():
     assert cleaned("ﬁsh ＡＢ") == "fish ab"
 
 
+def test_the_pattern_ignores_case_as_open_clips_does(both):
+    """Recorded from open_clip: a long s is an s after an apostrophe, `<END_OF_TEXT>` is the end."""
+    ids = tokenize(both[True], ["it'ſ ǰ !! <END_OF_TEXT>"]).ids[0].tolist()
+    assert ids[:10] == [START, 585, 6, 129, 379, 131, 364, 748, END, END]
+
+
 def test_a_folders_own_tokenizer_is_read_in_both_ways(tmp_path):
     size = save_tokenizer(tmp_path)
     for clean in (True, False):

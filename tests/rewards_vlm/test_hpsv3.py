@@ -241,7 +241,7 @@ def test_wrong_weights_are_named(small, tmp_path):
 def test_the_instruction_must_be_the_one_that_is_meant(small, tmp_path):
     with pytest.raises(PluginError, match=f"expected {INSTRUCTION_SHA256}.*pip download"):
         small.reward(instruction_sha256=INSTRUCTION_SHA256)
-    with pytest.raises(PluginError, match="no file .*prompt_with_special_token"):
+    with pytest.raises(PluginError, match=r"no file .*prompt_with_special_token"):
         small.reward(instruction=str(tmp_path / "none.txt"))
     plain = tmp_path / "plain.txt"
     plain.write_text("Just {text_prompt}")
@@ -256,7 +256,7 @@ def test_missing_parts_say_what_to_download_and_where_to_put_it(small, tmp_path,
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(PluginError, match=r"HPSv3\.safetensors of MizzenAI/HPSv3.*17 GB.*FOLDER"):
         small.reward(model="MizzenAI/HPSv3")
-    with pytest.raises(PluginError, match="no weights.*then set base to FOLDER"):
+    with pytest.raises(PluginError, match=r"no weights.*then set base to FOLDER"):
         small.reward(base="Qwen/Qwen2-VL-7B-Instruct")
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(PluginError, match="of a model 'llama', expected 'qwen2_vl'"):

@@ -215,7 +215,7 @@ def test_a_hub_that_cannot_be_reached_ends_in_the_same_paragraph(tmp_path, monke
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     _, vocabulary = write(tmp_path)
-    with pytest.raises(PluginError, match="neither in the hub's cache nor .*1.79 GB"):
+    with pytest.raises(PluginError, match=r"neither in the hub's cache nor .*1\.79 GB"):
         load("THUDM/ImageReward", vocabulary)
 
 

@@ -19,11 +19,11 @@ class Answer:
 class Server:
     """Requests as they came, and what answers them."""
 
-    def __init__(self, respond):
+    def __init__(self, respond, port=0):
         self.respond, self.requests = respond, []
         self.lock, self.released = threading.Lock(), threading.Event()
         self.current = self.most = 0
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.http = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
         self.http.daemon_threads = True
         self.http.block_on_close = False
         self.url = f"http://127.0.0.1:{self.http.server_port}"
@@ -82,9 +82,9 @@ class Server:
 
 
 @contextmanager
-def serving(respond):
+def serving(respond, port=0):
     """A server whose `respond(number, payload)` gives an Answer, or None for silence."""
-    server = Server(respond)
+    server = Server(respond, port)
     try:
         yield server
     finally:

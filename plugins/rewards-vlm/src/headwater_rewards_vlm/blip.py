@@ -95,7 +95,7 @@ class ImageRewardNetwork(nn.Module):
         self.mlp = nn.Sequential(*layers)
 
     def features(self, pixels: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """(B, D) of the first token. pixels (B, 3, S, S); ids (B, L), mask (B, L) or None for all."""
+        """(B, D) of the first token. pixels (B, 3, S, S); ids and mask (B, L), None for all."""
         image = self.vision(pixel_values=pixels).last_hidden_state  # (B, patches + 1, D')
         hidden: Tensor = self.text(
             input_ids=ids, attention_mask=mask, encoder_hidden_states=image

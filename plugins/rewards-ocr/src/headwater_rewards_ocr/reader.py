@@ -56,8 +56,8 @@ def _engine(threads: int, confidence: float) -> Any:
     except ImportError as error:
         raise PluginError(
             f"the reward 'ocr' cannot load RapidOCR: {error}. The package opencv-python needs the "
-            f"system's libGL.so.1 and libglib-2.0.so.0 (Debian: libgl1, libglib2.0-0). Without them "
-            f"put the headless build in its place: pip uninstall -y opencv-python; "
+            f"system's libGL.so.1 and libglib-2.0.so.0 (Debian: libgl1, libglib2.0-0). On machines "
+            f"without them put the headless build in its place: pip uninstall -y opencv-python; "
             f"pip install opencv-python-headless."
         ) from error
     # It logs every picture without text.

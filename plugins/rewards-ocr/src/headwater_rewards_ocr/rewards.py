@@ -29,9 +29,9 @@ class Ocr:
     """How much of the text that a prompt quotes is in the image: 1 all of it, 0 nothing.
 
     1 - min(d, len) / len, with d the edit distance of the text read to the quoted one, after white
-    space is removed; `parts = "first"` is the form of Flow-GRPO (arXiv 2505.05470). Read by RapidOCR
-    (PP-OCRv4, Chinese and English) on the CPU. Flow-GRPO reads with PaddleOCR; scores differ where
-    the two engines do.
+    space is removed; `parts = "first"` is the form of Flow-GRPO (arXiv 2505.05470). It is read by
+    RapidOCR (PP-OCRv4, Chinese and English) on the CPU. Flow-GRPO reads with PaddleOCR; scores
+    differ where the two engines do.
     """
 
     differentiable: ClassVar[bool] = False

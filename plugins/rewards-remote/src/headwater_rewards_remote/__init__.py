@@ -1,0 +1,1 @@
+"""Rewards over HTTP: the command `headwater serve-reward`, and the reward `remote`."""

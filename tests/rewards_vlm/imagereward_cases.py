@@ -167,6 +167,6 @@ def write(folder, weights=None):
 def reward(folder, **settings):
     """A loaded reward of the recorded weights."""
     model, vocabulary = write(folder)
-    made = ImageReward(model=str(model), vocabulary=str(vocabulary), sizes=SIZES, **settings)
+    made = ImageReward(model=str(model), vocabulary=str(vocabulary), architecture=SIZES, **settings)
     made.load(LoadContext("cpu"))
     return made

@@ -1,6 +1,7 @@
 """HPSv3's form on a tiny Qwen2-VL of the real classes, with random weights under its own names."""
 
 import hashlib
+import json
 
 import pytest
 import tokenizers
@@ -10,7 +11,7 @@ from safetensors.torch import save_file
 from headwater.errors import PluginError
 from headwater.protocols import LoadContext
 from headwater_rewards_vlm.hpsv3 import INSTRUCTION_SHA256, Hpsv3
-from headwater_rewards_vlm.qwen import renamed
+from headwater_rewards_vlm.qwen import Hpsv3Network, base_config, renamed
 
 TEXT = "How good is it?\nPrompt: {text_prompt}\nVerdict: <|Reward|> .\n"
 DIGEST = hashlib.sha256(TEXT.encode()).hexdigest()
@@ -264,3 +265,47 @@ def test_missing_parts_say_what_to_download_and_where_to_put_it(small, tmp_path,
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(PluginError, match="cannot be read"):
         small.reward(base=str(tmp_path))
+
+
+RELEASED = {
+    "architectures": ["Qwen2VLForConditionalGeneration"],
+    "model_type": "qwen2_vl",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
+    "image_token_id": 151655,
+    "vision_config": {
+        "depth": 32,
+        "embed_dim": 1280,
+        "hidden_size": 3584,
+        "mlp_ratio": 4,
+        "num_heads": 16,
+        "in_chans": 3,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "spatial_patch_size": 14,
+        "temporal_patch_size": 2,
+    },
+}
+"""The sizes of the released base model, in the flat form of its time."""
+
+
+def test_the_released_sizes_give_the_published_number_of_weights(tmp_path):
+    from transformers import Qwen2VLModel
+
+    (tmp_path / "config.json").write_text(json.dumps(RELEASED))
+    made = base_config(tmp_path, rows=151_658)  # 151,657 tokens and <|Reward|>
+    assert made.text_config.vocab_size == 151_658
+    assert made.text_config.rope_parameters["mrope_section"] == [16, 24, 24]
+    with torch.device("meta"):
+        network = Hpsv3Network(Qwen2VLModel(made), made.text_config.hidden_size)
+    count = sum(p.numel() for p in network.parameters()) + 151_658 * 3584  # the unused lm_head
+    assert count == pytest.approx(8.3e9, rel=5e-3)

@@ -148,7 +148,7 @@ def test_odd_images_are_refused_with_their_shape(loaded):
 
 
 def load(model, vocabulary, sizes=SIZES):
-    made = ImageReward(model=str(model), vocabulary=str(vocabulary), sizes=sizes)
+    made = ImageReward(model=str(model), vocabulary=str(vocabulary), architecture=sizes)
     made.load(LoadContext("cpu"))
 
 

@@ -168,7 +168,9 @@ def test_wrong_settings_are_told_before_anything_loads(tmp_path):
 def test_imagereward_trains_through_its_gradient_and_judges_held_out(tmp_path):
     model, vocabulary = imagereward_cases.write(tmp_path / "weights")
     sizes = ", ".join(f"{k} = {v}" for k, v in attrs.asdict(imagereward_cases.SIZES).items())
-    given = f"use='imagereward', model='{model}', vocabulary='{vocabulary}', sizes={{{sizes}}}"
+    given = (
+        f"use='imagereward', model='{model}', vocabulary='{vocabulary}', architecture={{{sizes}}}"
+    )
     small = [item for item in SMALL if "group" not in item and "micro" not in item]
     run = compose(
         EXAMPLES / "imagereward.toml",

@@ -7,6 +7,12 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
+class _Patient(ThreadingHTTPServer):
+    """Its queue holds a burst of connections; five, the default, would lose some for a second."""
+
+    request_queue_size = 256
+
+
 class Answer:
     """One answer: status, body (bytes, or anything JSON can say), headers, and how slowly."""
 
@@ -23,7 +29,7 @@ class Server:
         self.respond, self.requests = respond, []
         self.lock, self.released = threading.Lock(), threading.Event()
         self.current = self.most = 0
-        self.http = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self.http = _Patient(("127.0.0.1", port), self._handler())
         self.http.daemon_threads = True
         self.http.block_on_close = False
         self.url = f"http://127.0.0.1:{self.http.server_port}"

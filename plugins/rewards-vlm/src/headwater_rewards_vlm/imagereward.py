@@ -42,7 +42,7 @@ class ImageReward:
     """ImageReward.pt or its safetensors form, a folder that holds it, or a hub id."""
     vocabulary: str = VOCABULARY.hub
     """vocab.txt of bert-base-uncased, a folder that holds it, or a hub id."""
-    sizes: Literal["stated"] | blip.Sizes = "stated"
+    architecture: Literal["stated"] | blip.Sizes = "stated"
     """Sizes of the network; "stated" are the released one's."""
     scale: Literal["reward", "mlp"] = "reward"
     """The published reward, or the MLP's output before it is normalised."""
@@ -63,7 +63,7 @@ class ImageReward:
 
     @property
     def _sizes(self) -> blip.Sizes:
-        return blip.Sizes() if isinstance(self.sizes, str) else self.sizes
+        return blip.Sizes() if isinstance(self.architecture, str) else self.architecture
 
     def problems(self, run: Run) -> list[str]:
         """Paths that are wrong, before weights load. Files on the hub are not looked up."""
@@ -89,7 +89,7 @@ class ImageReward:
 
     def _load_tokenizer(self) -> Any:
         path = weights.local_file(self.vocabulary, VOCABULARY)
-        if isinstance(self.sizes, str):
+        if isinstance(self.architecture, str):
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             if digest != VOCABULARY_SHA256:
                 raise ValueError(

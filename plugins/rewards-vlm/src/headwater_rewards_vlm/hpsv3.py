@@ -82,8 +82,8 @@ class Hpsv3:
         """Load the frozen network. PluginError says in one paragraph what is missing or wrong."""
         try:
             self._text = read_instruction(self.instruction, self.instruction_sha256)
-            path = weights.local_file(self.model, MODEL)
             base = base_folder(self.base)
+            path = weights.local_file(self.model, MODEL)
             network = qwen.network_from_state(
                 weights.read_state(path), base, getattr(torch, self.dtype), str(path)
             )

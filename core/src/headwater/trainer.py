@@ -167,9 +167,11 @@ class Trainer:
         return {name: p.detach().clone() for name, p in self.parameters.items()}
 
     def _measured(self) -> dict[str, float]:
-        """What the plugins measured in this step, under the name of their kind."""
+        """What the plugins measured in this step, under their kind, a reward's under its key."""
         run, out = self.stage.run, {}
-        for kind, named in (("algorithm", run.algorithm), ("estimator", run.estimator)):
+        rewards = ((f"reward/{key}", named) for key, named in run.rewards.items())
+        every = (("algorithm", run.algorithm), ("estimator", run.estimator), *rewards)
+        for kind, named in every:
             if hasattr(named.plugin, "measured"):
                 found = named.plugin.measured()
                 out.update({f"{kind}/{key}": float(value) for key, value in found.items()})

@@ -101,6 +101,7 @@ def test_pictures_are_the_images_rounded_to_8_bits(kind, head, loss):
         ("**Final Score:** 3", 3.0),
         ("**Final Score**: **2.25**", 2.25),
         ("final score: 5/5.", 5.0),
+        ("Final Score: [ 4.5 ]", 4.5),
         ("Final Score:\n1", 1.0),
         ("I would say Final Score: X, so\nFinal Score: 4\nFinal Score: 4.0", 4.0),
     ],
@@ -128,6 +129,14 @@ def test_a_score_line_is_read(text, value):
 def test_what_is_no_score_gives_none(text, why):
     with pytest.raises(ValueError, match=why):
         labelled_score(text, "Final Score", 1, 5)
+
+
+def test_a_hostile_answer_is_read_in_little_time():
+    began = time.monotonic()
+    for filling in (" " * 10**5, "*" * 10**5, "9" * 10**5, "Final Score: " * 10**4, "\n-" * 10**5):
+        with pytest.raises(ValueError):
+            labelled_score(f"Final Score:{filling}", "Final Score", 1, 5)
+    assert time.monotonic() - began < 2
 
 
 def test_the_three_lines_of_unifiedreward_2_are_read_apart():

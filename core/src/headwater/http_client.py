@@ -78,7 +78,8 @@ class JsonClient:
     def post_all(self, path: str, payloads: Iterable[Any]) -> list[Any]:
         """One answer a payload, in their order. The first failure ends the call and is raised.
 
-        payloads: read one by one as requests become free. ValueError for one that is no JSON.
+        payloads: read one by one as requests become free. TypeError or ValueError for one that
+        JSON cannot say.
         """
         answers = _Call(self, "POST", path, fail_fast=True).answers(payloads)
         for answer in answers:

@@ -59,7 +59,7 @@ def labelled_score(text: str, label: str, low: float, high: float) -> float:
     """
     mark = r"[*_`\"'\s]*"
     pattern = (
-        rf"(?<!\w){re.escape(label)}{mark}:{mark}[\[(]?\s*"
+        rf"(?<!\w){re.escape(label)}{mark}:{mark}(?:[\[(]\s*)?"
         r"(-?\d+(?:\.\d+)?)(?![A-Za-z\d]|[.,]\d)(?:\s*/\s*(\d+(?:\.\d+)?))?"
     )
     found = re.findall(pattern, text, flags=re.IGNORECASE)

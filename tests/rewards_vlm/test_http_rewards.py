@@ -1,8 +1,5 @@
 """Rewards over HTTP against a real server: what is sent, what is read, and every failure."""
 
-import base64
-import io
-import json
 import math
 import time
 import warnings
@@ -10,44 +7,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
-from PIL import Image
+from rewards_vlm.judge_cases import PROMPTS, completion, images, opened, sent_picture
 
 from headwater import http_failures as failures
 from headwater.errors import PluginError
 from headwater.protocols import LoadContext
 from headwater.types import Prompt
-from headwater_rewards_vlm.command import command
-from headwater_rewards_vlm.geneval import GenEval, metadata_problem, prompt_list
+from headwater_rewards_vlm.geneval import GenEval
 from headwater_rewards_vlm.judges import UnifiedReward, VlmJudge
-from headwater_rewards_vlm.verdicts import labelled_score, said
 from support.scripted_server import Answer, serving
-
-PROMPTS = (Prompt("a red cat"), Prompt("a blue dog"), Prompt("a tree"))
-
-
-def images(count=3, size=16):
-    """Image i is of the level i / 10, so that a server can tell which it was sent."""
-    levels = torch.arange(count) / 10
-    return levels.view(-1, 1, 1, 1).expand(count, 3, size, size).contiguous()
-
-
-def completion(text, **more):
-    return Answer({"choices": [{"message": {"role": "assistant", "content": text}, **more}]})
-
-
-def opened(kind, url, **settings):
-    fast = {"timeout": 2.0, "deadline": 4.0, "retries": 1}
-    named = {} if kind is GenEval else {"model": "judge-1"}
-    made = kind(server=url, **{**fast, **named, **settings})
-    made.load(LoadContext("cpu"))
-    return made
-
-
-def sent_picture(payload):
-    url = payload["messages"][0]["content"][0]["image_url"]["url"]
-    head, data = url.split(",")
-    return head, Image.open(io.BytesIO(base64.b64decode(data)))
 
 
 def by_level(number, payload):
@@ -91,52 +59,6 @@ def test_pictures_are_the_images_rounded_to_8_bits(kind, head, loss):
     wanted = ((smooth[0] * 1.4 - 0.2).clamp(0, 1) * 255).round().permute(1, 2, 0).numpy()
     assert np.abs(np.asarray(picture).astype(float) - wanted).mean() <= loss
     assert sent_picture(second)[1].size == (8, 8)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("All is well.\nFinal Score: 4", 4.0),
-        ("Final Score:4.5", 4.5),
-        ("**Final Score:** 3", 3.0),
-        ("**Final Score**: **2.25**", 2.25),
-        ("final score: 5/5.", 5.0),
-        ("Final Score: [ 4.5 ]", 4.5),
-        ("Final Score:\n1", 1.0),
-        ("I would say Final Score: X, so\nFinal Score: 4\nFinal Score: 4.0", 4.0),
-    ],
-)
-def test_a_score_line_is_read(text, value):
-    assert labelled_score(text, "Final Score", 1, 5) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("A fine image, four points.", "no 'Final Score:'"),
-        ("Final Score: X", "no 'Final Score:'"),
-        ("Final Score: four", "no 'Final Score:'"),
-        ("Final Score: 10", "is 10, expected 1 to 5"),
-        ("Final Score: 0", "is 0, expected"),
-        ("Final Score: -3", "is -3, expected"),
-        ("Final Score: 4/10", "not out of 5"),
-        ("Final Score: 4,5", "no 'Final Score:'"),
-        ("Final Score: 2\nFinal Score: 4", "2 different numbers"),
-        ("Semifinal Score: 3", "no 'Final Score:'"),
-        ("Final Score: nan", "no 'Final Score:'"),
-    ],
-)
-def test_what_is_no_score_gives_none(text, why):
-    with pytest.raises(ValueError, match=why):
-        labelled_score(text, "Final Score", 1, 5)
-
-
-def test_a_hostile_answer_is_read_in_little_time():
-    began = time.monotonic()
-    for filling in (" " * 10**5, "*" * 10**5, "9" * 10**5, "Final Score: " * 10**4, "\n-" * 10**5):
-        with pytest.raises(ValueError):
-            labelled_score(f"Final Score:{filling}", "Final Score", 1, 5)
-    assert time.monotonic() - began < 2
 
 
 def test_the_three_lines_of_unifiedreward_2_are_read_apart():
@@ -192,23 +114,6 @@ def test_a_question_of_ones_own(tmp_path):
         VlmJudge(server="http://h", model="m", label="Mark")
     with pytest.raises(ValueError, match="'model' is set by its own key"):
         VlmJudge(server="http://h", model="m", extra={"model": "x"})
-
-
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        ({}, "expected an object with 'choices'"),
-        ([], "no object"),
-        ({"choices": []}, "expected one choice, got 0"),
-        ({"choices": [{"message": {"content": "Score: 1"}}] * 2}, "expected one choice, got 2"),
-        ({"choices": [{"message": {"content": None}}]}, "of the wrong type"),
-        ({"choices": [{}]}, "expected an object with 'message'"),
-        ({"choices": [{"message": {"content": " "}, "finish_reason": "length"}]}, "'length'"),
-    ],
-)
-def test_an_answer_that_is_no_completion_says_why(answer, why):
-    with pytest.raises(ValueError, match=why):
-        said(answer)
 
 
 FAILING = {
@@ -294,78 +199,6 @@ def test_the_token_comes_from_the_environment_and_is_not_told(monkeypatch):
         monkeypatch.setenv("JUDGE", "a\nb")
         with pytest.raises(PluginError, match="token of printable ASCII"):
             opened(UnifiedReward, server.url, token_variable="JUDGE")
-
-
-GENEVAL = {
-    "tag": "position",
-    "include": [
-        {"class": "dog", "count": 1},
-        {"class": "cat", "count": 2, "color": "red", "position": ["left of", 0]},
-    ],
-    "exclude": [{"class": "cat", "count": 3}],
-}
-
-
-def test_geneval_sends_its_metadata_and_reads_truth_or_fraction():
-    def respond(_, payload):
-        asked = payload["metadata"]
-        return Answer({"correct": asked["prompt"] == "a", "score": 0.5, "reason": ""})
-
-    prompts = tuple(Prompt(text, metadata=GENEVAL) for text in ("a", "b"))
-    with serving(respond) as server:
-        assert opened(GenEval, server.url).rate(images(2), prompts).tolist() == [1, 0]
-        path, _, payload = server.requests[0]
-        assert path == "/geneval"
-        assert payload["metadata"] == {**GENEVAL, "prompt": payload["metadata"]["prompt"]}
-        assert payload["image"]["format"] == "png"
-        picture = Image.open(io.BytesIO(base64.b64decode(payload["image"]["base64"])))
-        assert picture.size == (16, 16)
-        fraction = opened(GenEval, server.url, measure="fraction")
-        assert fraction.rate(images(2), prompts).tolist() == [0.5, 0.5]
-    with serving(lambda *_: Answer({"correct": 1, "score": 1.5})) as server:
-        for measure, why in (("correct", "wrong type"), ("fraction", "expected 0 to 1")):
-            with pytest.raises(failures.InvalidReplyError, match=why):
-                opened(GenEval, server.url, measure=measure).rate(images(2), prompts)
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"tag": "colour"}, "tag: expected one of"),
-        ({"include": []}, "include: expected a list"),
-        ({"include": "dog"}, "include: expected a list"),
-        ({"include": [{"class": "dog"}]}, r"include\[0\]: count"),
-        ({"include": [{"class": "dog", "count": True}]}, r"include\[0\]: count"),
-        ({"include": [{"count": 1}]}, r"include\[0\]: class"),
-        ({"include": ["dog"]}, r"include\[0\]: expected an object"),
-        ({"include": [{"class": "d", "count": 1, "position": ["left of", 0]}]}, "object before it"),
-        ({"exclude": [{"class": "d", "count": 0}]}, r"exclude\[0\]: count"),
-    ],
-)
-def test_metadata_that_is_not_genevals_is_named(change, why):
-    assert metadata_problem(GENEVAL) == ""
-    with pytest.raises(AssertionError, match=why):
-        raise AssertionError(metadata_problem({**GENEVAL, **change}))
-
-
-def test_genevals_own_file_becomes_a_prompt_list(tmp_path):
-    source, target = tmp_path / "evaluation_metadata.jsonl", tmp_path / "geneval.jsonl"
-    source.write_text(json.dumps({**GENEVAL, "prompt": "a photo of cats left of a dog"}) + "\n\n")
-    made = CliRunner().invoke(command, [str(source), str(target)])
-    assert made.exit_code == 0 and "1 prompts" in made.output
-    (record,) = [json.loads(line) for line in target.read_text().splitlines()]
-    assert record == {"prompt": "a photo of cats left of a dog", "metadata": GENEVAL}
-    again = CliRunner().invoke(command, [str(source), str(target)])
-    assert again.exception.exit_code == 2
-    for text, why in (
-        ("{", "line 1 is no JSON"),
-        ("[]", "line 1: expected an object"),
-        (json.dumps({"prompt": "a", "tag": "x"}), "line 1: tag"),
-        ("\n", "holds no prompt"),
-    ):
-        source.write_text(text)
-        with pytest.raises(ValueError, match=why):
-            prompt_list(source)
 
 
 def test_odd_images_and_an_unloaded_reward_are_refused():

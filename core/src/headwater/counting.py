@@ -1,30 +1,36 @@
-"""Counting what a run asks of the network."""
+"""The backbone as a run's hooks see it: what is asked of the network is counted."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from headwater.types import at_least_float32
 
 
 class CountedBackbone:
     """A backbone that counts the samples whose velocity was asked for, by whomever.
 
-    `network_forwards` and `network_backwards` are what one velocity takes.
-
-    Everything else is the wrapped backbone's own.
+    `network_forwards` and `network_backwards` are what one velocity takes. Velocities are computed
+    in the run's precision. Everything else is the wrapped backbone's own.
     """
 
-    def __init__(self, backbone: Any, guidance: float) -> None:
+    def __init__(self, backbone: Any, guidance: float, precision: str = "full") -> None:
         self.plugin = backbone
+        self.mixed = precision == "bfloat16"
         self.samples = 0
         self.network_forwards, self.network_backwards = backbone.network_evaluations(guidance)
 
     def velocity(self, x: Tensor, sigma: Tensor, conditioning: Any) -> Tensor:
         """As the backbone's; (B, *latent) counts B samples."""
         self.samples += len(x)
-        out: Tensor = self.plugin.velocity(x, sigma, conditioning)
-        return out
+        if not self.mixed:
+            out: Tensor = self.plugin.velocity(x, sigma, conditioning)
+            return out
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return at_least_float32(self.plugin.velocity(x, sigma, conditioning))
 
     @property
     def forwards(self) -> int:

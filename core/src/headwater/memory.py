@@ -45,3 +45,10 @@ def resident_memory() -> int:
     """Most bytes this process has had resident. Reported, never a threshold."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def device_memory() -> int:
+    """Bytes of the device a run would use: the first GPU's, or the machine's own."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.get_device_properties(0).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from headwater.composition import Run
 from headwater.counting import CountedBackbone
-from headwater.engine import Engine
+from headwater.engine import Engine, Mode
+from headwater.footprint import footprint, memory
 from headwater.geometry import (
     indices_seed,
     micro_batches,
@@ -24,6 +25,7 @@ from headwater.geometry import (
     rollout_draws,
     schedule_of,
 )
+from headwater.meta_stages import kinds_of
 from headwater.randomness import generator_of
 from headwater.rollout import RolloutLoop
 from headwater.types import Batch, Prompt, Request, Rollout, Surrogate
@@ -64,8 +66,11 @@ class _Silent:
         return torch.zeros_like(x)
 
 
-def plan(run: Run) -> dict[str, Any]:
-    """Geometry and work of a run, ready for JSON."""
+def plan(run: Run, memory_modes: Sequence[Mode] = ()) -> dict[str, Any]:
+    """Geometry, work and memory of a run, ready for JSON.
+
+    memory_modes: engine modes whose memory is counted; without one, memory is None.
+    """
     file = run.file
     planner = Planner(run)
     every = [planner.step(index) for index in range(file.steps)]
@@ -108,7 +113,14 @@ def plan(run: Run) -> dict[str, Any]:
             "prompts": len(run.evaluation_prompts),
             "forwards": evaluations * len(run.evaluation_prompts) * steps * each,
         },
+        "memory": _memory(run, planner, memory_modes),
     }
+
+
+def _memory(run: Run, planner: Planner, modes: Sequence[Mode]) -> dict[str, Any] | None:
+    if not modes:
+        return None
+    return memory(footprint(run, list(planner.surrogates.values()), modes), run.file.engine.mode)
 
 
 def _spread(values: Sequence[int]) -> dict[str, float]:
@@ -126,6 +138,8 @@ class Planner:
         silent = _Silent(run.backbone.plugin.network_evaluations(run.file.rollout.guidance))
         self.backbone = CountedBackbone(silent, run.file.rollout.guidance)
         self.hook = run.manager([RolloutLoop(), Engine(self.backbone)]).hook
+        self.surrogates: dict[object, Surrogate] = {}
+        """One surrogate of every kind that was planned."""
         self.referenced: set[tuple[int, int]] = set()
         """(share, step) of reference velocities that are cached already."""
 
@@ -146,6 +160,7 @@ class Planner:
             )
             if made is None:
                 raise ValueError("build_surrogate gave nothing")
+            self.surrogates[kinds_of(made)] = made
             surrogate_forwards += (backbone.forwards - before) * samples
             active = sum(len(group.active) for group in made.groups)
             fresh = per_step and not made.cached_velocities

@@ -259,7 +259,9 @@ def open_stage(run: Run, device: str) -> Stage:
         if hasattr(named.plugin, "load"):
             with blamed(named, "load"):
                 named.plugin.load(context)
-    backbone = CountedBackbone(run.backbone.plugin, run.file.rollout.guidance)
+    backbone = CountedBackbone(
+        run.backbone.plugin, run.file.rollout.guidance, run.file.engine.precision
+    )
     manager = run.manager([RolloutLoop(), Engine(backbone, run.file.engine.mode)])
     note_failures(manager, run)
     return Stage(run, manager, _callers(manager, {**run.rewards, **run.held_out}), backbone)

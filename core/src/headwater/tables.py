@@ -43,10 +43,13 @@ class RolloutTable:
 
 @attrs.frozen(eq=False)
 class EngineTable:
-    """[engine]: how a group's active evaluations are run; never what the gradient is."""
+    """[engine]: how a group's active evaluations are run."""
 
     mode: Literal["stream", "joint", "fused"] = "stream"
     """One evaluation at a time, one joint backward, or one concatenated batch."""
+    precision: Literal["full", "bfloat16"] = "full"
+    """What velocities are computed in: the weights' own type, or bfloat16 by autocast. With float32
+    weights the latter is mixed precision, and small updates are not lost to rounding."""
 
 
 @attrs.frozen(eq=False)

@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 
 from headwater import adapters, randomness
-from headwater.families import export, folder
+from headwater.families import blank, export, folder
 from headwater.families.embeddings import Embedding, EmbeddingCache, fingerprint, stacked
 from headwater.families.encoded import Encoded, same_shapes
+from headwater.families.preparation import prepared
 from headwater.protocols import LoadContext
 from headwater.types import Prompt, Request, at_least_float32
 from headwater.validators import above, at_least
@@ -32,6 +33,7 @@ Dtype = Literal["bfloat16", "float16", "float32", "float64"]
 class FamilyBackbone:
     """Loading, freezing, LoRA, guidance, embeddings and export of any diffusers family."""
 
+    loads_on_meta: ClassVar[bool] = True
     guidance_kind: ClassVar[Literal["none", "embedded", "classifier-free"]]
     pipelines: ClassVar[tuple[str, ...]]
     """Class names that `model_index.json` may state."""
@@ -39,8 +41,8 @@ class FamilyBackbone:
     """Text encoders and tokenizers: needed to embed prompts, then freed."""
     targets: ClassVar[tuple[str, ...]]
     """Linear layers that a LoRA adapts."""
-    shipped: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Hub id: {component: configuration}, so that plans of released models need no network."""
+    package: ClassVar[str]
+    """Its `released.json` holds configurations, so that plans of known models need no network."""
 
     model: str
     """Folder of a diffusers pipeline, or a hub id."""
@@ -81,6 +83,10 @@ class FamilyBackbone:
         """Embeddings of prompts by the family's own pipeline, one mapping a prompt."""
 
     @abstractmethod
+    def longest(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of the embedding of the longest prompt, for plans."""
+
+    @abstractmethod
     def evaluate(self, x: Tensor, sigma: Tensor, text: Mapping[str, Tensor]) -> Tensor:
         """One forward of the network: v = eps - data, (B, *latent)."""
 
@@ -112,7 +118,7 @@ class FamilyBackbone:
 
     def config(self, component: str) -> Mapping[str, Any]:
         """Configuration of a component, without weights."""
-        return folder.component_config(self.model, component, self.shipped)
+        return folder.component_config(self.model, component, self.package)
 
     def problems(self, run: Run) -> list[str]:
         """What is wrong with the folder, the size or the guidance, before weights load."""
@@ -140,7 +146,10 @@ class FamilyBackbone:
     def load(self, context: LoadContext) -> None:
         """Embed the run's prompts, free the text encoders, then load transformer and decoder."""
         self._device, self._guidance = context.device, context.guidance
-        self._folder = self._local_folder()
+        if context.device == "meta":
+            self._load_blank(context.seed)
+            return
+        self._folder = folder.downloaded(self.model)
         kept = Path(self.embeddings).expanduser() if self.embeddings else None
         made_by = {
             "encoder weights": fingerprint(self._folder, self.encoders),
@@ -158,41 +167,22 @@ class FamilyBackbone:
             self._vae.enable_tiling()
         if self.vae_slicing:
             self._vae.enable_slicing()
-        self.network = self._prepared(pipeline.transformer.to(context.device), context.seed)
+        self.network = prepared(self, pipeline.transformer.to(context.device), context.seed)
 
-    def _prepared(self, network: Any, seed: int) -> Module:
-        """Freeze, add what is trained, and set how the network runs. No dropout in training."""
-        network.eval()
-        if self.train == "lora":
-            targets = self.lora_targets()
-            adapters.train_lora(network, self.rank, self.alpha, targets, seed, self.unused())
-        else:
-            adapters.train_full(network, self.unused())
-        if self.checkpointing:
-            network.enable_gradient_checkpointing()
-            # diffusers checkpoints only in training mode, and no family here has dropout.
-            network.train()
-        if self.attention:
-            network.set_attention_backend(self.attention)
-        if self.compile:
-            network.compile()
-        out: Module = network
-        return out
-
-    def _local_folder(self) -> Path:
-        if folder.is_local(self.model):
-            return Path(self.model).expanduser()
-        from diffusers import DiffusionPipeline
-
-        return Path(DiffusionPipeline.download(self.model))
+    def _load_blank(self, seed: int) -> None:
+        """Shapes without data, from configuration alone; float16 is counted as bfloat16."""
+        self.dtype = "bfloat16" if self.dtype == "float16" else self.dtype
+        self.compile, self.attention = False, ""
+        self._vae = blank.module(self.config("vae"), self._dtype)
+        with torch.device("meta"):
+            network = blank.module(self.config("transformer"), self._dtype)
+            self.network = prepared(self, network, seed)
 
     def _pipeline(self, without: Mapping[str, None]) -> Any:
         """The family's pipeline with some components left out."""
-        import diffusers
-
         index = folder.model_index(str(self._folder))
         missing = {name: None for name in without if name in index}
-        cls = getattr(diffusers, index["_class_name"])
+        cls = folder.pipeline_class(self._folder)
         return cls.from_pretrained(self._folder, dtype=self._dtype, **missing)
 
     def _embeddings(self, texts: Sequence[str]) -> list[Embedding]:
@@ -227,6 +217,9 @@ class FamilyBackbone:
     @torch.no_grad()
     def encode(self, prompts: Sequence[Prompt]) -> Encoded:
         """Embedded prompts, from the cache where they are there."""
+        if self._device == "meta":
+            text = blank.embeddings(self.longest(), len(prompts), self._dtype)
+            return Encoded(text, text if self.guided else None)
         given = stacked(self._embeddings([p.text for p in prompts]), self._device)
         if not self.guided:
             return Encoded(given, None)
@@ -275,13 +268,10 @@ class FamilyBackbone:
 
     def export(self, path: Path) -> None:
         """Write a LoRA that the family's pipeline loads, or the transformer's folder."""
-        import diffusers
-
         if self.train == "full":
             export.export_full(self.network, path)
-            return
-        name = folder.model_index(str(self._folder))["_class_name"]
-        export.export_lora(getattr(diffusers, name), self.network, path)
+        else:
+            export.export_lora(folder.pipeline_class(self._folder), self.network, path)
 
     def describe(self) -> Mapping[str, Any]:
         """Configurations, and parameter counts by the meta device."""

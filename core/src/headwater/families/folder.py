@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,43 @@ def model_index(model: str) -> dict[str, Any]:
     return _small_file(model, "", "model_index.json")
 
 
-def component_config(
-    model: str, component: str, shipped: Mapping[str, Mapping[str, Any]]
-) -> Mapping[str, Any]:
-    """Configuration of a component: of the folder, or as shipped with the plugin for a hub id.
-
-    shipped: hub id: {component: configuration}.
-    """
-    if not is_local(model) and model in shipped:
-        found: Mapping[str, Any] = shipped[model][component]
+def component_config(model: str, component: str, package: str) -> Mapping[str, Any]:
+    """Configuration of a component: of the folder, or as `package` ships it for a hub id."""
+    known = {} if is_local(model) else released(package)
+    if model in known:
+        found: Mapping[str, Any] = known[model][component]
         return found
     name = "scheduler_config.json" if component == "scheduler" else "config.json"
     return _small_file(model, component, name)
 
 
+@lru_cache
+def released(package: str) -> Mapping[str, Any]:
+    """Hub id: {component: configuration} of the models that a family's package knows."""
+    text = resources.files(package).joinpath("released.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)["models"]
+    return found
+
+
+def pipeline_class(path: Path) -> Any:
+    """The diffusers class of a pipeline's folder."""
+    import diffusers
+
+    return getattr(diffusers, model_index(str(path))["_class_name"])
+
+
 def is_local(model: str) -> bool:
     """Whether a model is named by a path; anything else is a hub id."""
     return Path(model).is_dir() or model.startswith((".", "/", "~"))
+
+
+def downloaded(model: str) -> Path:
+    """The folder of a pipeline, fetched where it is a hub id."""
+    if is_local(model):
+        return Path(model).expanduser()
+    from diffusers import DiffusionPipeline
+
+    return Path(DiffusionPipeline.download(model))
 
 
 def problems_of(model: str, pipelines: Sequence[str], components: Sequence[str]) -> list[str]:

@@ -32,6 +32,7 @@ class Flux(FamilyBackbone):
         *("tokenizer", "text_encoder"),
         *("tokenizer_2", "text_encoder_2"),
     )
+    package: ClassVar[str] = "headwater_flux"
     targets: ClassVar[tuple[str, ...]] = (
         *("attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"),
         *("attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "attn.to_add_out"),
@@ -58,6 +59,14 @@ class Flux(FamilyBackbone):
             prompt=texts, prompt_2=None, max_sequence_length=self.max_length
         )
         return [{"states": s, "pooled": p} for s, p in zip(states, pooled, strict=True)]
+
+    def longest(self) -> Mapping[str, tuple[int, ...]]:
+        """Prompts are padded to the maximum length."""
+        config = self.config("transformer")
+        return {
+            "states": (self.max_length, config["joint_attention_dim"]),
+            "pooled": (config["pooled_projection_dim"],),
+        }
 
     def evaluate(self, x: Tensor, sigma: Tensor, text: Mapping[str, Tensor]) -> Tensor:
         """Time is sigma; positions are (0, row, column) of the tokens, zeros for the text."""

@@ -26,6 +26,7 @@ class Flux2(FamilyBackbone):
     guidance_kind: ClassVar[Literal["classifier-free"]] = "classifier-free"
     pipelines: ClassVar[tuple[str, ...]] = ("Flux2KleinPipeline",)
     encoders: ClassVar[tuple[str, ...]] = ("tokenizer", "text_encoder")
+    package: ClassVar[str] = "headwater_flux2"
     targets: ClassVar[tuple[str, ...]] = (
         *("attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"),
         *("attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "attn.to_add_out"),
@@ -52,9 +53,12 @@ class Flux2(FamilyBackbone):
 
     def guidance_problems(self, guidance: float) -> list[str]:
         """A distilled model takes no guidance."""
-        if not folder.is_local(self.model):
-            return []
-        if not folder.model_index(self.model).get("is_distilled") or guidance == 1:
+        known = {} if folder.is_local(self.model) else folder.released(self.package)
+        if self.model in known:
+            distilled = known[self.model]["is_distilled"]
+        else:
+            distilled = folder.model_index(self.model).get("is_distilled")
+        if not distilled or guidance == 1:
             return []
         return [f"this model is distilled and takes no guidance; [rollout] guidance is {guidance}"]
 
@@ -66,6 +70,10 @@ class Flux2(FamilyBackbone):
             text_encoder_out_layers=self.text_layers,
         )
         return [{"states": s} for s in states]
+
+    def longest(self) -> Mapping[str, tuple[int, ...]]:
+        """Prompts are padded to the maximum length."""
+        return {"states": (self.max_length, self.config("transformer")["joint_attention_dim"])}
 
     def evaluate(self, x: Tensor, sigma: Tensor, text: Mapping[str, Tensor]) -> Tensor:
         """Time is sigma; positions are (0, row, column, 0), and (0, 0, 0, l) for the text."""

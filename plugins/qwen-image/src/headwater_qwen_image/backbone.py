@@ -29,6 +29,7 @@ class QwenImage(FamilyBackbone):
     guidance_kind: ClassVar[Literal["classifier-free"]] = "classifier-free"
     pipelines: ClassVar[tuple[str, ...]] = ("QwenImagePipeline",)
     encoders: ClassVar[tuple[str, ...]] = ("tokenizer", "text_encoder")
+    package: ClassVar[str] = "headwater_qwen_image"
     targets: ClassVar[tuple[str, ...]] = (
         *("attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"),
         *("attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "attn.to_add_out"),
@@ -69,6 +70,11 @@ class QwenImage(FamilyBackbone):
             mask = torch.ones(states.shape[1], dtype=torch.long)
             out.append({"states": states[0], "mask": mask})
         return out
+
+    def longest(self) -> Mapping[str, tuple[int, ...]]:
+        """A prompt of the maximum length; shorter ones take less."""
+        width = self.config("transformer")["joint_attention_dim"]
+        return {"states": (self.max_length, width), "mask": (self.max_length,)}
 
     def evaluate(self, x: Tensor, sigma: Tensor, text: Mapping[str, Tensor]) -> Tensor:
         """Time is sigma; the latent has one frame."""

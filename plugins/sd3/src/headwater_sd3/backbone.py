@@ -25,6 +25,7 @@ class Sd3(FamilyBackbone):
         *("tokenizer", "text_encoder", "tokenizer_2", "text_encoder_2"),
         *("tokenizer_3", "text_encoder_3"),
     )
+    package: ClassVar[str] = "headwater_sd3"
     targets: ClassVar[tuple[str, ...]] = (
         *("attn.to_q", "attn.to_k", "attn.to_v", "attn.to_out.0"),
         *("attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj", "attn.to_add_out"),
@@ -57,6 +58,14 @@ class Sd3(FamilyBackbone):
             max_sequence_length=self.max_length,
         )
         return [{"states": s, "pooled": p} for s, p in zip(states, pooled, strict=True)]
+
+    def longest(self) -> Mapping[str, tuple[int, ...]]:
+        """77 CLIP tokens, then T5's."""
+        config = self.config("transformer")
+        return {
+            "states": (77 + self.max_length, config["joint_attention_dim"]),
+            "pooled": (config["pooled_projection_dim"],),
+        }
 
     def evaluate(self, x: Tensor, sigma: Tensor, text: Mapping[str, Tensor]) -> Tensor:
         """diffusers' time is 1000 sigma."""

@@ -68,6 +68,7 @@ class Tiny:
     """A small text-to-image model with its weights. Text embedder and decoder are frozen."""
 
     guidance_kind: ClassVar[Literal["classifier-free"]] = "classifier-free"
+    loads_on_meta: ClassVar[bool] = True
 
     train: Literal["lora", "full"] = "lora"
     """A LoRA on the attention and MLP layers, or the whole transformer."""

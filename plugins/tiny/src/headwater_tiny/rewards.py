@@ -31,6 +31,7 @@ class TinyPreference:
     differentiable: ClassVar[bool] = True
     needs_text: ClassVar[bool] = True
     margin: ClassVar[float | None] = MARGIN
+    loads_on_meta: ClassVar[bool] = True
 
     dtype: Literal["float32", "float64"] = "float32"
     """Of the scorer's weights and arithmetic."""

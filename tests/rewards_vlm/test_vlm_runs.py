@@ -112,6 +112,7 @@ def test_a_failed_mark_drops_its_group_and_is_no_zero(tmp_path):
             train(run, tmp_path / "out")
     rows = steps_of(tmp_path / "out")
     assert [row["samples_dropped"] for row in rows] == [0, 3, 0, 0]
+    assert [row["reward/unified/failed_images"] for row in rows] == [0, 1, 0, 0]
     assert rows[1]["grad_norm"] > 0
     for row in rows:
         assert row["reward/unified"] is None or not row["reward/unified"] < 2

@@ -66,6 +66,7 @@ class HttpReward:
 
     _client: JsonClient = attrs.field(init=False, default=None)
     _without: int = attrs.field(init=False, default=0)
+    _failed: int = attrs.field(init=False, default=0)
     _warned: set[str] = attrs.field(init=False, factory=set)
 
     @abstractmethod
@@ -122,6 +123,11 @@ class HttpReward:
         found = [self._score(a, p) for a, p in zip(answers, prompts, strict=True)]
         return torch.tensor(self._by_policy(found), dtype=torch.float32, device=device)
 
+    def measured(self) -> Mapping[str, float]:
+        """`failed_images`: images without a score since the last call, with "nan"."""
+        count, self._failed = self._failed, 0
+        return {"failed_images": float(count)} if self.on_failure == "nan" else {}
+
     def _score(self, answer: Any, prompt: Prompt) -> float | ServiceError:
         """A finite number, or why there is none."""
         if isinstance(answer, ServiceError):
@@ -144,6 +150,7 @@ class HttpReward:
         self._without = self._without + 1 if len(failures) == len(found) else 0
         if self.on_failure == "fail" or self._without >= self.patience:
             raise failures[0]
+        self._failed += len(failures)
         for failure in failures:
             kind = type(failure).__name__
             warn_once(self._warned, kind, f"no score from a server ({kind}, now NaN): {failure}")

@@ -72,10 +72,16 @@ def save(
 
 
 def prune(folder: Path, keep_every: int, kept: set[str]) -> None:
-    """Remove checkpoints that are neither in `kept` nor at a multiple of `keep_every`."""
-    for path in found(folder):
+    """Remove checkpoints that are neither in `kept` nor at a multiple of `keep_every`.
+
+    Those after the last in `kept` are damaged ones: they stay until their step is written anew.
+    """
+    every = found(folder)
+    last = max((step_of(path) for path in every if path.name in kept), default=0)
+    for path in every:
         step = step_of(path)
-        if path.name not in kept and not (keep_every and step and step % keep_every == 0):
+        wanted = path.name in kept or (keep_every and step and step % keep_every == 0)
+        if not wanted and step < last:
             _remove(path)
 
 

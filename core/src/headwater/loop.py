@@ -193,8 +193,12 @@ class _Session:
             folder, self.done, trainer.parameters, trainer.average.weights, record, files
         )
         self.saved_at = self.done
-        kept = {saved.name, self.best_name}
-        checkpoints.prune(folder, self.composed.file.output.keep_every, kept)
+        self._prune(saved)
+
+    def _prune(self, newest: Path) -> None:
+        """Keep the newest, the best and each `keep_every`-th."""
+        every = self.composed.file.output.keep_every
+        checkpoints.prune(newest.parent, every, {newest.name, self.best_name})
 
     def resume(self, points: Iterator[Point], misfit: Callable[[Path, Exception], None]) -> None:
         """Go on from the first point that fits; `misfit` names the others."""
@@ -209,6 +213,7 @@ class _Session:
             changed = [f"changed: {text}" for text in point.changed.values()]
             for text in (*changed, *point.notes, f"resumed from {point.path}"):
                 self.progress.note(text)
+            self._prune(point.path)  # what a kill may have left to be done
             return
 
     def _go_on(self, point: Point) -> None:

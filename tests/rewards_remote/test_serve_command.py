@@ -1,11 +1,17 @@
-"""`headwater serve-reward` with what it refuses, before any weight loads."""
+"""`headwater serve-reward`: what it refuses before any weight loads, and how it ends."""
 
+import http.client
+import json
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from click.testing import CliRunner
+from served import TOML, ask, body, serving
 
 from headwater.cli import main
 
@@ -77,3 +83,32 @@ def test_help_imports_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_after_the_requests_on_their_way(tmp_path, number, code):
+    toml = TOML.replace("pause = 0.2", "pause = 1.5")
+    with serving(tmp_path, toml=toml) as found:
+        answers = []
+        payload = body("sizes")
+        asker = threading.Thread(target=lambda: answers.append(ask(found.url + "/score", payload)))
+        asker.start()
+        time.sleep(0.6)
+        assert found.stop(number)[0] == code
+        asker.join()
+        assert answers[0][0] == 200
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path):
+    """The reward sleeps for longer than the test waits."""
+    with serving(tmp_path, toml=TOML.replace("pause = 0.2", "pause = 60")) as found:
+        host, port = found.url.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        sent = json.dumps(body("sizes"))
+        connection.request("POST", "/score", sent, {"Content-Type": "application/json"})
+        time.sleep(0.5)
+        found.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        code, said = found.stop(signal.SIGINT, wait=10)
+    assert code == 130
+    assert "still at work" in said

@@ -3,16 +3,14 @@
 import http.client
 import json
 import pickle
-import signal
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 import uvicorn
-from served import TOML, ask, body, serving
+from served import ask, body, serving
 
 from headwater.composition import Named
 from headwater.discovery import find
@@ -267,20 +265,6 @@ def test_rounding_to_eight_bits_is_declared_and_done(guarded):
     (value,) = answer["scores"]["broken"]["values"]
     assert value == pytest.approx(round(0.3 * 255) / 255, abs=1e-7)
     assert value != pytest.approx(0.3, abs=1e-5)
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_signal_ends_it_after_the_requests_on_their_way(tmp_path, number, code):
-    toml = TOML.replace("pause = 0.2", "pause = 1.5")
-    with serving(tmp_path, toml=toml) as found:
-        answers = []
-        payload = body("sizes")
-        asker = threading.Thread(target=lambda: answers.append(ask(found.url + "/score", payload)))
-        asker.start()
-        time.sleep(0.6)
-        assert found.stop(number)[0] == code
-        asker.join()
-        assert answers[0][0] == 200
 
 
 def test_float64_scores_arrive_bit_for_bit(server):

@@ -101,7 +101,9 @@ class Service:
     async def score(self, request: Request) -> Response:
         """POST /score."""
         body = await self._body(request)
-        answer = await anyio.to_thread.run_sync(self.answer, body, limiter=self._threads)
+        answer = await anyio.to_thread.run_sync(
+            self.answer, body, limiter=self._threads, abandon_on_cancel=True
+        )
         return JSONResponse(answer)
 
     def answer(self, body: bytes) -> dict[str, Any]:

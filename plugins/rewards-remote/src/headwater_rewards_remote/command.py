@@ -32,7 +32,8 @@ def command(file: Path, overrides: tuple[str, ...], only: tuple[str, ...], **opt
 
     Only its [reward.KEY] and [evaluation.reward.KEY] tables are read. A request's body has at most
     --body-mib, its images at most --pixels together, and --requests are taken at once. Ctrl-C ends
-    it with exit code 130, SIGTERM with 0, once the requests on their way are answered.
+    it with exit code 130, SIGTERM with 0, once the requests on their way are answered; a second
+    Ctrl-C at once.
     """
     from headwater_rewards_remote.application import Limits
     from headwater_rewards_remote.serving import Options, chosen, read_token, serve

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,14 +117,22 @@ def bind(options: Options) -> socket.socket:
 def serve(rewards: Mapping[str, Named], options: Options, say: Callable[[str], None]) -> int:
     """Load the rewards and answer until a signal comes.
 
+    A second SIGINT, or `GRACE` seconds, end it without waiting for a reward at work.
     say: told the address once requests are taken. Returns: 130 after SIGINT, 0 after SIGTERM.
     """
     listening = bind(options)
     with listening:
-        service = Service(load(rewards, options), options.limits, options.eight_bit)
+        judges = load(rewards, options)
+        service = Service(judges, options.limits, options.eight_bit)
         listening.listen(min(options.limits.requests, 1024))
         say(_announcement(rewards, listening))
-        return _until_signal(service, options, listening)
+        code = _until_signal(service, options, listening)
+    if any(judge.lock.locked() for judge in judges.values()):
+        # Python would wait for the thread, and the reward may never return.
+        say("a reward was still at work and is cut off")
+        sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 def load(rewards: Mapping[str, Named], options: Options) -> dict[str, Judge]:

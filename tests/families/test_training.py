@@ -87,6 +87,7 @@ def trainer_of(folders, tmp_path):
         path = tmp_path / "run.toml"
         path.write_text(TOML.format(name=name, folder=folders(name), guidance=scale))
         settings = {**BASE, **family.settings}
+        settings["embeddings"] = str(folders(name).parent / "embeddings")  # encode once
         own = [f"backbone.{key}={value!r}" for key, value in settings.items()]
         own = [text.replace("(", "[").replace(")", "]") for text in own]
         return Trainer(open_stage(compose(path, [*own, *sets]), "cpu"))

@@ -18,17 +18,17 @@ TINY = Path(__file__).parents[2] / "plugins" / "grpo" / "examples" / "flow-grpo.
 
 
 def sign(*lines):
-    """(3, 160, 256), dark letters on a light board."""
-    picture = Image.new("RGB", (256, 160), "#cfe3f5")
+    """(3, 160, 192), dark letters on a light board."""
+    picture = Image.new("RGB", (192, 160), "#cfe3f5")
     pen, font = ImageDraw.Draw(picture), ImageFont.load_default(size=40)
     for i, line in enumerate(lines):
-        pen.text((20, 20 + 60 * i), line, fill="#102030", font=font)
+        pen.text((10, 20 + 60 * i), line, fill="#102030", font=font)
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1).float() / 255
 
 
 def batch(*texts):
     count = len(texts)
-    return Batch(tuple(Prompt(t) for t in texts), None, (0,) * count, (0,) * count, 160, 256, 1)
+    return Batch(tuple(Prompt(t) for t in texts), None, (0,) * count, (0,) * count, 160, 192, 1)
 
 
 def ocr(**settings):
@@ -62,10 +62,10 @@ def test_each_image_is_judged_by_its_own_prompt(reward):
 
 
 def test_engines_side_by_side_give_the_scores_of_one(reward):
-    words = ["ONE", "TWO", "THREE", "FOUR"]
+    words = ["ONE", "TWO"]
     images = torch.stack([sign(word) for word in words])
-    asked = batch(*(f'"{word}"' for word in ("ONE", "TOO", "TREE", "FORE")))
-    assert torch.equal(ocr(engines=3, threads=1).score(images, asked), reward.score(images, asked))
+    asked = batch(*(f'"{word}"' for word in ("ONE", "TOO")))
+    assert torch.equal(ocr(engines=2, threads=1).score(images, asked), reward.score(images, asked))
 
 
 def test_several_parts_and_the_first_only(reward):
@@ -85,7 +85,7 @@ def test_an_image_that_is_not_finite_scores_nan_and_spares_the_others(reward):
     assert scores[1] == 1.0
 
 
-@pytest.mark.parametrize("size", [(1, 1), (7, 9), (12, 48)])
+@pytest.mark.parametrize("size", [(1, 1), (7, 9), (12, 20)])
 def test_odd_sizes_score_nothing_instead_of_failing(reward, size):
     assert reward.score(torch.rand(1, 3, *size), batch('"OPEN"')).tolist() == [0.0]
 

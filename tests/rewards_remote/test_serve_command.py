@@ -85,15 +85,18 @@ def test_help_imports_no_torch():
     assert done.stdout.strip().endswith("False")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.long)],
+)
 def test_a_signal_ends_it_after_the_requests_on_their_way(tmp_path, number, code):
-    toml = TOML.replace("pause = 0.2", "pause = 1.5")
+    toml = TOML.replace("pause = 0.2", "pause = 1.0")
     with serving(tmp_path, toml=toml) as found:
         answers = []
         payload = body("sizes")
         asker = threading.Thread(target=lambda: answers.append(ask(found.url + "/score", payload)))
         asker.start()
-        time.sleep(0.6)
+        time.sleep(0.5)
         assert found.stop(number)[0] == code
         asker.join()
         assert answers[0][0] == 200

@@ -79,11 +79,10 @@ SCORED = """
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("call", [1, 2, 5])
 def test_a_signal_during_an_evaluation_ends_it_and_it_is_made_up_for(
-    toy_file, tmp_path, package, monkeypatch, number, call
+    toy_file, tmp_path, package, number, call
 ):
     """Five evaluations, each of three batches: the 1st and 2nd call are in that of step 0."""
-    monkeypatch.setattr("headwater.loop.EVALUATION_BATCH", 2)
-    sets = ["evaluation.reward.count.use=judge"]
+    sets = ["evaluation.reward.count.use=judge", "evaluation.batch=2"]
     parted(package, SCORED.format(call=0, what="pass"), "reward", "judge")
     seeded()
     train(compose(toy_file, sets), tmp_path / "whole")
@@ -492,7 +491,7 @@ def test_a_plugin_whose_state_cannot_be_saved_is_named(toy_file, tmp_path, packa
 def test_an_evaluation_that_is_not_finite_writes_no_checkpoint(toy_file, tmp_path, package):
     what = "return images.flatten(1).mean(dim=1) * float('nan')"
     parted(package, SCORED.format(call=2, what=what), "reward", "sick")
-    sets = ["evaluation.reward.count.use=sick", "output.checkpoint_every=2"]
+    sets = ["evaluation.reward.count.use=sick", "output.checkpoint_every=2", "evaluation.batch=5"]
     with pytest.raises(GuardError, match="evaluation: reward 'count' is nan"):
         train(compose(toy_file, sets), tmp_path / "out", Told())
     assert last(tmp_path / "out").name == "step-000002"

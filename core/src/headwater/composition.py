@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pluggy
 
-from headwater import hookspecs, observerspecs
+from headwater import hacking, hookspecs, observerspecs
 from headwater.capabilities import mismatches
 from headwater.discovery import Entry, find, import_class
 from headwater.errors import InputError, PluginError
@@ -185,6 +185,7 @@ def _geometry(file: RunFile, evaluation: Sequence[Prompt], problems: list[str]) 
             f"[evaluation] keep_best: expected one of {', '.join(keys)}, "
             f"got {file.evaluation.keep_best!r}"
         )
+    problems += hacking.problems(file.evaluation)
 
 
 def _try_composition(run: Run, path: Path) -> None:

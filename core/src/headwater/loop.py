@@ -15,6 +15,7 @@ from headwater.composition import Run, compose
 from headwater.errors import InputError, OutputError
 from headwater.evaluation import Evaluated, evaluate, evaluation_draws, pack, picture, unpack
 from headwater.geometry import optimizer_steps
+from headwater.hacking import STOPPED, Watch
 from headwater.interruption import Interruption
 from headwater.memory import resident_memory
 from headwater.observers import Observers
@@ -25,8 +26,6 @@ from headwater.stage import open_stage
 from headwater.statistics import estimate
 from headwater.summary import Summary
 from headwater.trainer import Trainer
-
-EVALUATION_BATCH = 64
 
 
 def run(
@@ -85,6 +84,7 @@ class _Session:
         self.first: Evaluated | None = None
         self.last: Evaluated | None = None
         self.best, self.best_name = -math.inf, ""
+        self.watch = Watch.of(run.file.evaluation)
         self.evaluated_at = self.saved_at = -1
         self.doubtful = False
         """An evaluation found the weights to give scores that are not finite."""
@@ -99,7 +99,7 @@ class _Session:
         self.progress.start(self.composed, self.folder)
         try:
             self._evaluate_if_due()
-            while self.done < file.steps and not self.stop:
+            while self.done < file.steps and not (self.stop or self.watch.stopped):
                 skipped = self._step()
                 self._evaluate_if_due()
                 if self.done % file.output.checkpoint_every == 0 or self.done == file.steps:
@@ -114,7 +114,7 @@ class _Session:
             self._rescue(error)
             self._end("failed")
             raise
-        self._end("stopped" if self.unfinished else "done")
+        self._end("stopped" if found.stopped else "done")
         return found
 
     def _step(self) -> str:
@@ -155,7 +155,9 @@ class _Session:
             image = picture(found, self.composed, self.folder / "samples" / f"{name}.png")
         self.first, self.last = self.first or found, found
         self.evaluated_at = self.done
-        metrics = {**found.metrics(), "evaluation/seconds": time.monotonic() - began}
+        told, seconds = len(self.watch.warnings), time.monotonic() - began
+        watched = self.watch.after(self.done, found.total, found.scores)
+        metrics = {**found.metrics(), **watched, "evaluation/seconds": seconds}
         self.observers.after_evaluation(self.done, metrics, image)
         self.progress.after_evaluation(self.done, metrics)
         key = self.composed.file.evaluation.keep_best
@@ -163,14 +165,19 @@ class _Session:
         if value > self.best and self.done:
             self.best, self.best_name = value, name
             self._checkpoint()
+        for text in self.watch.warnings[told:]:
+            self.progress.note(
+                f"WARNING: {text}. The best checkpoint by {key!r} is {self.best_name}."
+            )
 
     def _evaluated(self) -> Evaluated | None:
         """An evaluation of the averaged or the live weights; None where it was given up."""
-        stage, stopped = self.trainer.stage, self.stop.__bool__
-        if self.composed.file.evaluation.weights == "live":
-            return evaluate(stage, self.draws, EVALUATION_BATCH, stopped)
+        stage, stopped, file = self.trainer.stage, self.stop.__bool__, self.composed.file
+        batch = file.evaluation.batch or file.prompts.micro_batch
+        if file.evaluation.weights == "live":
+            return evaluate(stage, self.draws, batch, stopped)
         with self.trainer.average.in_place():
-            return evaluate(stage, self.draws, EVALUATION_BATCH, stopped)
+            return evaluate(stage, self.draws, batch, stopped)
 
     def _checkpoint(self) -> None:
         if self.saved_at == self.done:
@@ -181,6 +188,7 @@ class _Session:
             "best": self.best_name,
             "best_value": self.best if self.best_name else None,
             "evaluated_at": self.evaluated_at,
+            "hacking": self.watch.state(),
             "seconds": time.monotonic() - self.began,
             "forwards": self.forwards,
             "backwards": self.backwards,
@@ -223,12 +231,15 @@ class _Session:
         self.done = self.saved_at = int(found["step"])
         self.forwards, self.backwards = int(found["forwards"]), int(found["backwards"])
         self.began = time.monotonic() - float(found["seconds"])
+        judge = "evaluation.keep_best" not in point.changed
+        comparable = judge and not point.measured_otherwise
+        self.watch.restore(found.get("hacking"), comparable=comparable)
         if not point.measured_otherwise:
             self.evaluated_at = int(found["evaluated_at"])
             for name in ("first", "last"):
                 tensors = read(point.path, name)
                 setattr(self, name, unpack(tensors) if tensors else None)
-            if "evaluation.keep_best" not in point.changed:
+            if judge:
                 self._find_best(point)
         files = {stem: read(point.path, stem) for stem in state.STEMS}
         weights, average = read(point.path, "weights"), read(point.path, "ema")
@@ -272,8 +283,9 @@ class _Session:
             resident_memory_bytes=resident_memory(),
             versions=self.identity["versions"],
             folder=str(self.folder),
-            stopped=self.stop.asked if self.unfinished else "",
+            stopped=STOPPED if self.watch.stopped else self.stop.asked if self.unfinished else "",
             evaluated_at=max(0, self.evaluated_at),
+            warnings=tuple(self.watch.warnings),
         )
         with writing("the summary", self.folder):
             summary.write(found, self.composed, self.folder, self.first, last)

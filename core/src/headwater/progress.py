@@ -103,7 +103,7 @@ class Display:
         parts = []
         for name, value in metrics.items():
             key = name.removeprefix("evaluation/")
-            if not key.endswith("_se") and key not in ("seconds", "total"):
+            if key != name and not key.endswith("_se") and key not in ("seconds", "total"):
                 parts.append(f"{key} {value:.4f} ± {metrics[name + '_se']:.4f}")
         at = f"{step:>{len(str(self.steps))}}/{self.steps}"
         spent = time.monotonic() - self.began

@@ -20,7 +20,9 @@ from headwater.types import Prompt
 
 MAY_CHANGE = ("name", "steps", "evaluation", "output", "guard")
 """Keys and tables of the run file that a resumed run may have otherwise."""
-NOT_MEASURED = ("evaluation.every", "evaluation.keep_best")
+NOT_MEASURED = tuple(
+    f"evaluation.{key}" for key in ("every", "keep_best", "batch", "patience", "on_hacking")
+)
 """Keys of [evaluation] that change nothing of what an evaluation gives."""
 MISFITS = (DamagedError, KeyError, IndexError, TypeError, ValueError, AttributeError)
 """What reading a file raises that is whole but no checkpoint of this run."""

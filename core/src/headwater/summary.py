@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Summary:
     """Why the run ended early; empty where it is complete."""
     evaluated_at: int = 0
     """Optimizer step of the evaluation that `after` is from; 0: there is none after the first."""
+    warnings: Sequence[str] = ()
+    """Of reward hacking, those before a resumption included."""
 
 
 def write(

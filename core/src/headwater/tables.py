@@ -119,10 +119,16 @@ class Evaluation:
     """How many of its prompts, from the first on; 0 for all."""
     steps: int = attrs.field(default=0, validator=at_least(0))
     """Rollout steps; 0 for those of [rollout]."""
+    batch: int = attrs.field(default=0, validator=at_least(0))
+    """Samples held in memory at once; 0 for `[prompts] micro_batch`. It never changes the result."""
     weights: Literal["ema", "live"] = "ema"
     """What is evaluated, sampled and exported."""
     keep_best: str = ""
     """Reward key that names the best checkpoint; empty for the weighted total of the trained ones."""
+    patience: int = attrs.field(default=0, validator=at_least(0))
+    """Evaluations in a row in which the trained total rises and the held-out reward `keep_best` falls, then a warning of reward hacking; 0 for none."""
+    on_hacking: Literal["warn", "stop"] = "warn"
+    """Whether the run then goes on or ends with exit code 3 after a checkpoint."""
     rewards: Mapping[str, PluginTable] = attrs.field(factory=dict)
 
 

@@ -29,6 +29,8 @@ def command(
     from rich.console import Console
 
     from headwater.composition import compose
+    from headwater.errors import GuardError
+    from headwater.hacking import STOPPED
     from headwater.loop import train
     from headwater.progress import Display
 
@@ -38,10 +40,18 @@ def command(
         click.echo((Path(summary.folder) / "summary.json").read_text())
     else:
         report(summary)
+    if summary.stopped == STOPPED:
+        click.echo(
+            f"stopped by {STOPPED} after step {summary.steps}, checkpoint written: "
+            f"{summary.warnings[-1]}",
+            err=as_json,
+        )
+        sys.exit(GuardError.exit_code)
     if summary.stopped:
         click.echo(
             f"stopped by {summary.stopped} after step {summary.steps}, checkpoint written; "
-            f"--out {summary.folder} --resume goes on"
+            f"--out {summary.folder} --resume goes on",
+            err=as_json,
         )
         sys.exit(130)
 

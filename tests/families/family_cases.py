@@ -1,4 +1,4 @@
-"""The four families: plugin, tiny pipeline, settings, and the words of its own pipeline call."""
+"""The families: plugin, tiny pipeline, settings, and the words of its own pipeline call."""
 
 import attrs
 import diffusers
@@ -9,6 +9,7 @@ from headwater_flux.backbone import Flux
 from headwater_flux2.backbone import Flux2
 from headwater_qwen_image.backbone import QwenImage
 from headwater_sd3.backbone import Sd3
+from headwater_z_image.backbone import ZImage
 from support import tiny_pipelines
 
 PROMPTS = (Prompt("a cat", negative="blurry"), Prompt("two red dogs on a hill", negative="dull"))
@@ -23,7 +24,8 @@ class Family:
     make: object
     settings: dict
     guidances: tuple
-    unguided: float = 1.0
+    layer: str = "transformer_blocks.0.attn.to_q"
+    """A layer that its LoRA adapts."""
 
     def load(self, folder, guidance=None, prompts=PROMPTS, **settings):
         plugin = self.plugin(str(folder), **{**BASE, **self.settings, **settings})
@@ -67,6 +69,8 @@ class Family:
                 "negative_prompt_embeds": embeds,
                 "text_encoder_out_layers": (1, 2, 3),
             }
+        elif self.name == "z-image":  # its scale is of what guidance adds
+            own = {"guidance_scale": guidance - 1, "negative_prompt": negative, "latents": start}
         else:
             b, c, h, w = start.shape
             own = {
@@ -95,5 +99,14 @@ FAMILIES = {
         tiny_pipelines.qwen_image,
         {"template": "{}.", "template_tokens": 0},
         (1.0, 4.0),
+    ),
+    "z-image": Family(
+        "z-image",
+        ZImage,
+        "ZImagePipeline",
+        tiny_pipelines.z_image,
+        {},
+        (1.0, 5.0),
+        "layers.0.attention.to_q",
     ),
 }

@@ -55,15 +55,19 @@ def test_a_missing_component(folders, check, tmp_path):
         check("flux", tmp_path / "model")
 
 
-@pytest.mark.parametrize(("name", "size"), [("sd3", 34), ("flux", 30), ("qwen-image", 33)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("sd3", 34), ("flux", 30), ("qwen-image", 33), ("z-image", 30)]
+)
 def test_a_size_that_does_not_divide(folders, check, name, size):
     with pytest.raises(InputError, match=rf"divide by 4, \[rollout\] height is {size}"):
         check(name, folders(name), f"rollout.height={size}")
 
 
-def test_a_size_beyond_the_positions(folders, check):
-    with pytest.raises(InputError, match="positions end at 64 pixels"):
-        check("sd3", folders("sd3"), "rollout.height=128")
+@pytest.mark.parametrize(("name", "most"), [("sd3", 64), ("z-image", 128)])
+def test_a_size_beyond_the_positions(folders, check, name, most):
+    check(name, folders(name), f"rollout.height={most}")
+    with pytest.raises(InputError, match=f"positions end at {most} pixels"):
+        check(name, folders(name), f"rollout.height={2 * most}")
 
 
 def test_guidance_on_a_distilled_model(check, tmp_path):
@@ -73,3 +77,19 @@ def test_guidance_on_a_distilled_model(check, tmp_path):
     folder = tiny_pipelines.saved(tiny_pipelines.flux2, tmp_path / "klein", distilled=True)
     with pytest.raises(InputError, match="distilled and takes no guidance"):
         check("flux2", folder, guidance=4.0)
+
+
+def test_z_image_turbo_is_known_by_its_id_its_shift_or_the_users_word(folders, check, tmp_path):
+    turbo = tiny_pipelines.saved(tiny_pipelines.z_image, tmp_path / "turbo", shift=3.0)
+    for model in ("Tongyi-MAI/Z-Image-Turbo", turbo):
+        with pytest.raises(InputError, match="distilled and takes no guidance"):
+            check("z-image", model, guidance=5.0)
+        for none in (0.0, 1.0):
+            check("z-image", model, guidance=none)
+    check("z-image", turbo, "backbone.distilled=false", guidance=5.0)
+    for model in ("Tongyi-MAI/Z-Image", folders("z-image")):
+        check("z-image", model, guidance=5.0)
+        with pytest.raises(InputError, match="distilled and takes no guidance"):
+            check("z-image", model, "backbone.distilled=true", guidance=5.0)
+    with pytest.raises(InputError, match=r"guidance of 1 \(none\) or more, got 0.5"):
+        check("z-image", folders("z-image"), guidance=0.5)

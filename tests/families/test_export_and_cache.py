@@ -46,7 +46,7 @@ def test_the_merged_delta_is_alpha_over_rank_times_b_a(folders, tmp_path, name):
     plugin = trained(family, folder)
     plugin.export(tmp_path)
     pipeline = family.own_pipeline(folder)
-    target = "transformer_blocks.0.attn.to_q"
+    target = family.layer
     before = pipeline.transformer.get_submodule(target).weight.detach().clone()
     pipeline.load_lora_weights(tmp_path)
     pipeline.fuse_lora()

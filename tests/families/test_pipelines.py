@@ -40,3 +40,12 @@ def test_sd3_on_an_even_grid_shifted_once(folders):
     assert torch.allclose(sigmas, torch.tensor([1.0, 0.9, 0.75, 0.5, 0.0]), atol=1e-6)
     twice = FAMILIES["sd3"].load(folders("sd3")).sigmas(4, (4, 16, 16))
     assert twice[3] < 0.01
+
+
+def test_guidance_0_and_1_are_none_on_z_image(folders):
+    family, folder = FAMILIES["z-image"], folders("z-image")
+    plugins = [family.load(folder, guidance) for guidance in (0.0, 1.0)]
+    assert [p.network_evaluations(p._guidance) for p in plugins] == [(1, 1), (1, 1)]
+    assert [p.encode(PROMPTS).negative for p in plugins] == [None, None]
+    ends = [rollout_of(plugin, 32, 32).state(4) for plugin in plugins]
+    assert torch.equal(*ends)

@@ -15,7 +15,7 @@ from headwater.memory import peak_memory
 from headwater.plan import plan
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
-FOLDERS = ("sd3", "flux", "flux2", "qwen-image")
+FOLDERS = ("sd3", "flux", "flux2", "qwen-image", "z-image")
 RECIPES = {
     path.stem: path for name in FOLDERS for path in (PLUGINS / name / "examples").glob("*.toml")
 }
@@ -32,13 +32,16 @@ PUBLISHED = {
     *(f"{method}-{model}" for method in DIRECT for model in ("sd35m", "flux1dev", "flux2klein9b")),
     *("dance-grpo-jagg-flux1dev", "dance-grpo-jagg-qwen-image"),
     *("flow-grpo-fast-jagg-sd35m", "flow-grpo-fast-jagg-flux1dev"),
+    "flowbp-lagrange-z-image",
 }
+LORA = {"flow-grpo-fast-jagg-sd35m", "flowbp-lagrange-z-image"}
 SIZES = {
     # Parameters of the transformers as their authors give them, in billions.
     "flowbp-sparse-sd35m": (2.2, 2.5),
     "flowbp-sparse-flux1dev": (11.8, 12.0),
     "flowbp-sparse-flux2klein9b": (8.9, 9.2),
     "dance-grpo-jagg-qwen-image": (20.2, 20.6),
+    "flowbp-lagrange-z-image": (6.1, 6.2),
 }
 
 
@@ -66,13 +69,14 @@ def test_a_recipe_composes_and_its_work_is_planned_offline(name):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long if "qwen" in name else ())
+        pytest.param(name, marks=pytest.mark.long if "-image" in name else ())
         for name in sorted(SIZES)
     ],
 )
 def test_released_configurations_have_the_published_sizes(name):
     low, high = SIZES[name]
-    memory = plan(compose(RECIPES[name], ["steps=1"]), ("stream",))["memory"]
+    full = ["backbone.train=full", "backbone.dtype=float32", "engine.precision=bfloat16"]
+    memory = plan(compose(RECIPES[name], ["steps=1", *full]), ("stream",))["memory"]
     counts = memory["parameters"]
     count = counts["trainable"] + counts["frozen"]
     assert low * 1e9 < count < high * 1e9
@@ -87,7 +91,7 @@ def test_headwater_plan_prints_the_memory_of_a_recipe(name):
     assert result.exit_code == 0, result.output
     assert "peak, " in result.output
     too_much = "will not fit a device of 24.0 GB" in result.output
-    assert too_much == ("flow-grpo-fast-jagg-sd35m" not in name)
+    assert too_much == (name not in LORA)
 
 
 @pytest.mark.long
@@ -117,8 +121,9 @@ def test_shipped_configurations_make_shapes_and_sigmas(name):
 def test_the_plan_gives_the_peak_of_a_family(trainer_of, name, checkpointing):  # noqa: F811
     sets = ["backbone.train=full", f"backbone.checkpointing={checkpointing}"]
     sets += [*method_of("leapalign"), "prompts.per_step=4"]
-    # Qwen-Image pads nothing: its empty negative prompt takes less than a plan counts.
-    trainer = trainer_of(name, *sets, guidance=1.0 if name == "qwen-image" else None)
+    # Families that pad nothing: an empty negative prompt takes less than a plan counts.
+    unpadded = name in ("qwen-image", "z-image")
+    trainer = trainer_of(name, *sets, guidance=1.0 if unpadded else None)
     memory = plan(trainer.stage.run, ("stream",))["memory"]
     backbone = trainer.stage.backbone
     for parameter in trainer.parameters.values():

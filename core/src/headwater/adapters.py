@@ -22,15 +22,17 @@ def train_lora(
     """Freeze `network` and put a LoRA of `rank`, scaled by alpha / rank, on its `targets`.
 
     targets: ends of module names, as in peft. unused: names of modules that do not reach the
-    output, and get none. No dropout: the policy must be one function.
+    output, and get none; names of single parameters are passed over. No dropout: the policy must
+    be one function.
     Adapters are at least float32. A fresh LoRA changes nothing (B = 0).
     """
     network.requires_grad_(requires_grad=False)
+    excluded = sorted({name for name, _ in network.named_modules()} & {*unused})
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,
         target_modules=list(targets),
-        exclude_modules=list(unused) or None,
+        exclude_modules=excluded or None,
         lora_dropout=0.0,
         bias="none",
     )
@@ -44,9 +46,13 @@ def train_lora(
 
 
 def train_full(network: Module, unused: Sequence[str] = ()) -> Mapping[str, Parameter]:
-    """Train every parameter of `network`, but for those of modules that do not reach the output."""
+    """Train every parameter of `network`, but for those that do not reach the output.
+
+    unused: names of such modules, or of single parameters.
+    """
     for name, parameter in network.named_parameters():
-        parameter.requires_grad_(not name.startswith(tuple(f"{module}." for module in unused)))
+        inside = name.startswith(tuple(f"{module}." for module in unused))
+        parameter.requires_grad_(not inside and name not in unused)
     return trainable(network)
 
 

@@ -111,7 +111,7 @@ class FamilyBackbone:
         return self.targets
 
     def unused(self) -> tuple[str, ...]:
-        """Modules of the transformer that do not reach its output."""
+        """Modules and parameters of the transformer that do not reach its output."""
         return ()
 
     # What all share.

@@ -8,9 +8,10 @@ import attrs
 import torch
 from torch import Tensor
 
+from headwater import processes
 from headwater.errors import GuardError
 from headwater.faults import nonfinite
-from headwater.geometry import Draw, Schedule, micro_batches
+from headwater.geometry import Draw, Schedule, micro_batches, positions_of
 from headwater.stage import Stage
 from headwater.types import Credit, Rollout
 
@@ -33,16 +34,19 @@ class Collected:
 def collect(
     stage: Stage, draws: Sequence[Draw], policy_version: int, schedule: Schedule, samples: int
 ) -> list[Collected]:
-    """Roll out and score every micro-batch, then ask the algorithm for the credit of all.
+    """Roll out and score this process's micro-batches, then ask for the credit of all samples.
 
-    samples: planned samples of one optimizer step.
+    draws: of all processes. samples: planned samples of one optimizer step, of all processes.
     """
     size = stage.run.file.prompts.micro_batch
-    batches = micro_batches(draws, size)
+    positions = positions_of(draws, processes.rank(), processes.world())
+    batches = micro_batches([draws[i] for i in positions], size)
     rollouts = [stage.sample(batch, policy_version, schedule=schedule) for batch in batches]
     each = [stage.judge(rollout, stage.run.rewards) for rollout in rollouts]
-    values = {key: torch.cat([scores[key] for scores in each]) for key in each[0]}
+    own = {key: torch.cat([scores[key] for scores in each]) for key in each[0]}
+    values = {k: processes.whole_rows(v, positions, len(draws)) for k, v in own.items()}
     credit, dropped = _credit(stage, draws, values, rollouts, samples)
+    credit, dropped = credit.index(positions), dropped[positions]
     out, start = [], 0
     for batch, rollout, rewards in zip(batches, rollouts, each, strict=True):
         rows = range(start, start + len(batch))
@@ -60,7 +64,8 @@ def skipped_groups(share: Sequence[Collected]) -> int:
         ids, kept = item.rollout.batch.group_ids, item.credit.kept
         every.update(ids)
         used.update(g for i, g in enumerate(ids) if kept is None or bool(kept[i]))
-    return len(every - used)
+    used = set().union(*processes.gathered(used))
+    return len(set().union(*processes.gathered(every)) - used)
 
 
 def _credit(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwater.sharding import synchronise
 from headwater.types import at_least_float32
 
 
@@ -21,6 +22,8 @@ class CountedBackbone:
         self.plugin = backbone
         self.mixed = precision == "bfloat16"
         self.samples = 0
+        self.last_work = True
+        """Whether the gradients of an optimizer step are complete after the work under way."""
         self.network_forwards, self.network_backwards = backbone.network_evaluations(guidance)
 
     def velocity(self, x: Tensor, sigma: Tensor, conditioning: Any) -> Tensor:
@@ -31,6 +34,13 @@ class CountedBackbone:
             return out
         with torch.autocast(x.device.type, torch.bfloat16):
             return at_least_float32(self.plugin.velocity(x, sigma, conditioning))
+
+    def gradient_sync(self, *, last: bool) -> None:
+        """Before a group goes backward; `last`: no other of its micro-batch follows.
+
+        A sharded network reduces its gradients over the processes once a step, at its end.
+        """
+        synchronise(getattr(self.plugin, "network", None), on=last and self.last_work)
 
     @property
     def forwards(self) -> int:

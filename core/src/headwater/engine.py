@@ -154,7 +154,10 @@ def run_groups(
     fresh = upstream == "per-step" and not surrogate.cached_velocities
     evaluations = active = 0
     carried = None if upstream == "per-step" else carried
+    gradient_sync = getattr(backbone, "gradient_sync", None)
     for group in reversed(surrogate.groups):
+        if gradient_sync is not None:
+            gradient_sync(last=group is surrogate.groups[0])
         velocities, kept = _fresh(backbone, group, rollout, mode) if fresh else (None, {})
         if upstream == "per-step" and not fresh:
             velocities = torch.stack([rollout.velocity(i) for i in group.steps])

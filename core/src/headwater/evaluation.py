@@ -10,6 +10,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from headwater import processes
 from headwater.composition import Run
 from headwater.errors import GuardError
 from headwater.geometry import Draw
@@ -90,18 +91,27 @@ def evaluate(
     every = {**run.rewards, **run.held_out}
     scores: dict[str, list[float]] = {key: [] for key in every}
     images: list[Tensor] = []
-    for start in range(0, len(draws), batch):
-        if stopped():
+    size = math.ceil(len(draws) / processes.world())
+    begin = processes.rank() * size
+    # All processes sample equally many: the last ones repeat a prompt and drop it again.
+    own = [draws[min(i, len(draws) - 1)] for i in range(begin, begin + size)]
+    for start in range(0, size, batch):
+        if processes.anywhere(stopped()):
             return None
-        rollout = stage.sample(draws[start : start + batch], 0, run.file.evaluation.steps)
+        rollout = stage.sample(own[start : start + batch], 0, run.file.evaluation.steps)
         decoded = stage.backbone.decode(rollout.state(rollout.steps))
         for key, values in stage.score(decoded, rollout.batch, every).items():
             scores[key] += values.double().tolist()
-        if start < run.file.output.images:
-            images.append(decoded[: run.file.output.images - start].float().cpu())
+        if begin + start < run.file.output.images:
+            images.append(decoded[: run.file.output.images - begin - start].float().cpu())
+    scores = {
+        key: [value for part in processes.gathered(own) for value in part][: len(draws)]
+        for key, own in scores.items()
+    }
+    images = [image for part in processes.gathered(images) for image in part]
     weights = {key: table.core["weight"] for key, table in run.file.rewards.items()}
     total = [sum(weights[key] * scores[key][i] for key in run.rewards) for i in range(len(draws))]
-    return Evaluated(scores, total, torch.cat(images) if images else torch.empty(0))
+    return Evaluated(scores, total, torch.cat(images)[: len(draws)] if images else torch.empty(0))
 
 
 def picture(evaluated: Evaluated, run: Run, path: Path) -> Path | None:

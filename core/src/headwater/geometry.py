@@ -80,14 +80,19 @@ def rollout_draws(run: Run, rollout: int) -> list[Draw]:
 
 
 def share_of(draws: Sequence[Draw], rank: int, world: int) -> list[Draw]:
-    """What process `rank` of `world` draws: an equal run of samples of every part.
+    """What process `rank` of `world` draws; see `positions_of`."""
+    return [draws[i] for i in positions_of(draws, rank, world)]
+
+
+def positions_of(draws: Sequence[Draw], rank: int, world: int) -> list[int]:
+    """Which of the draws are process `rank`'s of `world`: an equal run of every part.
 
     ValueError where a part cannot be cut into `world` equal pieces: every process must do the
     same evaluations.
     """
-    out: list[Draw] = []
+    out: list[int] = []
     for part in sorted({draw.part for draw in draws}):
-        members = [draw for draw in draws if draw.part == part]
+        members = [i for i, draw in enumerate(draws) if draw.part == part]
         if len(members) % world:
             raise ValueError(
                 f"{len(members)} samples that share an index draw cannot be dealt to {world} "

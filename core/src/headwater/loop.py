@@ -10,9 +10,9 @@ from pathlib import Path
 import attrs
 from accelerate import PartialState
 
-from headwater import checkpoints, run_folder, state, summary
+from headwater import checkpoints, launch, processes, sharding, state, summary
 from headwater.composition import Run, compose
-from headwater.errors import InputError, OutputError
+from headwater.errors import GuardError, OutputError
 from headwater.evaluation import Evaluated, evaluate, evaluation_draws, pack, picture, unpack
 from headwater.geometry import optimizer_steps
 from headwater.hacking import STOPPED, Watch
@@ -55,19 +55,17 @@ def train(
     GuardError where a guard stops it; OutputError where the folder cannot be written any more.
     """
     process = PartialState()
-    if process.num_processes > 1:
-        raise InputError("launch", [f"{process.num_processes} processes; this version runs in one"])
-    progress, stop = progress or Quiet(), Interruption()
-    with stop.watched():
-        folder = run_folder.old_folder(out) if resume else run_folder.new_folder(run, out)
-        with run_folder.held(folder):
-            found = Candidates(run, folder, lambda text: progress.note(text))
-            points = found.open() if resume else None
-            trainer = Trainer(open_stage(run, str(process.device)))
-            session = _Session(run, folder, trainer, progress, stop)
-            if points is not None:
-                session.resume(points, found.misfit)
-            return session.run()
+    launch.check(run)
+    display = progress if progress and processes.first() else Quiet()
+    stop = Interruption()
+    with stop.watched(), launch.folder_of(run, out, resume=resume) as folder:
+        found = Candidates(run, folder, lambda text: display.note(text))
+        points = launch.opened(found) if resume else None
+        trainer = Trainer(open_stage(run, str(process.device)))
+        session = _Session(run, folder, trainer, display, stop)
+        if points is not None:
+            session.resume(points, found.misfit)
+        return session.run()
 
 
 class _Session:
@@ -99,7 +97,7 @@ class _Session:
         self.progress.start(self.composed, self.folder)
         try:
             self._evaluate_if_due()
-            while self.done < file.steps and not (self.stop or self.watch.stopped):
+            while self.done < file.steps and not self._asked_to_stop():
                 skipped = self._step()
                 self._evaluate_if_due()
                 if self.done % file.output.checkpoint_every == 0 or self.done == file.steps:
@@ -116,6 +114,11 @@ class _Session:
             raise
         self._end("stopped" if found.stopped else "done")
         return found
+
+    def _asked_to_stop(self) -> bool:
+        """Several processes finish the rollout first: each holds only its share of it."""
+        asked = processes.anywhere(self.stop or self.watch.stopped)
+        return asked and launch.may_stop(self.composed.file, self.done)
 
     def _step(self) -> str:
         """One optimizer step. Returns: why its update was skipped, or nothing."""
@@ -152,7 +155,8 @@ class _Session:
             self.doubtful = False
         with writing("the sample picture", self.folder):
             name = f"step-{self.done:06d}"
-            image = picture(found, self.composed, self.folder / "samples" / f"{name}.png")
+            path = self.folder / "samples" / f"{name}.png"
+            image = picture(found, self.composed, path) if processes.first() else None
         self.first, self.last = self.first or found, found
         self.evaluated_at = self.done
         told, seconds = len(self.watch.warnings), time.monotonic() - began
@@ -197,16 +201,17 @@ class _Session:
         }
         for name, found in (("first", self.first), ("last", self.last)):
             files[name] = {} if found is None else pack(found)
-        saved = checkpoints.save(
-            folder, self.done, trainer.parameters, trainer.average.weights, record, files
-        )
+        weights, average = map(sharding.whole, (trainer.parameters, trainer.average.weights))
+        args = (folder, self.done, weights, average, record, files)
+        saved = processes.on_first(lambda: checkpoints.save(*args))
         self.saved_at = self.done
         self._prune(saved)
 
     def _prune(self, newest: Path) -> None:
         """Keep the newest, the best and each `keep_every`-th."""
         every = self.composed.file.output.keep_every
-        checkpoints.prune(newest.parent, every, {newest.name, self.best_name})
+        if processes.first():
+            checkpoints.prune(newest.parent, every, {newest.name, self.best_name})
 
     def resume(self, points: Iterator[Point], misfit: Callable[[Path, Exception], None]) -> None:
         """Go on from the first point that fits; `misfit` names the others."""
@@ -258,7 +263,8 @@ class _Session:
         """Save the steps that are done, where they are good and no checkpoint has them."""
         sound = self.done > self.saved_at and not (self.trainer.updating or self.doubtful)
         told = isinstance(error, Exception) and not isinstance(error, OutputError)
-        if not (self.done and sound and told):
+        together = processes.world() == 1 or isinstance(error, GuardError)
+        if not (self.done and sound and told and together):
             return
         try:
             self._checkpoint()
@@ -288,5 +294,6 @@ class _Session:
             warnings=tuple(self.watch.warnings),
         )
         with writing("the summary", self.folder):
-            summary.write(found, self.composed, self.folder, self.first, last)
+            if processes.first():
+                summary.write(found, self.composed, self.folder, self.first, last)
         return found

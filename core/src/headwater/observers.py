@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headwater import processes
 from headwater.composition import Named, Run, observer_manager
 from headwater.errors import OutputError
 from headwater.run_folder import is_unwritable, unwritable
@@ -16,13 +17,14 @@ from headwater.run_folder import is_unwritable, unwritable
 class Observers:
     """Tells every observer by itself, so that one's failure is not another's.
 
-    A full disk is not an observer's failure: OutputError ends the run, and resuming it loses no
-    record.
+    Only the first process has any. A full disk is not an observer's failure: OutputError ends the
+    run, and resuming it loses no record.
     """
 
     def __init__(self, run: Run, folder: Path, say: Callable[[str], None]) -> None:
         self.run, self.folder, self.say = run, folder, say
-        self.hooks = [(named, observer_manager([named]).hook) for named in run.observers]
+        told = run.observers if processes.first() else ()
+        self.hooks = [(named, observer_manager([named]).hook) for named in told]
         self.failures: dict[str, int] = {}
 
     def restore(self, states: Mapping[str, Any]) -> None:

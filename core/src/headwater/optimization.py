@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from headwater import processes, sharding
 from headwater.errors import GuardError, HeadwaterError
 from headwater.tables import GuardTable, Optimizer
 
@@ -42,8 +43,9 @@ class Average:
     def update(self) -> None:
         """After an applied update."""
         if self.decay:
-            live = [self.parameters[name].detach() for name in self.weights]
-            torch._foreach_lerp_(list(self.weights.values()), live, 1 - self.decay)
+            live = [sharding.local(self.parameters[name].detach()) for name in self.weights]
+            kept = [sharding.local(value) for value in self.weights.values()]
+            torch._foreach_lerp_(kept, live, 1 - self.decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -134,10 +136,9 @@ class GradientCheck:
         missing = [n for n, p in self.parameters.items() if p.grad is None]
         if missing:
             raise HeadwaterError(_unreached(missing, "no gradient"))
-        for name in list(self.silent):
-            grad = self.parameters[name].grad
-            if grad is not None and bool(grad.any()):
-                self.silent.discard(name)
+        grads = ((name, self.parameters[name].grad) for name in sorted(self.silent))
+        heard = {n for n, grad in grads if grad is not None and bool(sharding.local(grad).any())}
+        self.silent -= set().union(*processes.gathered(heard))
 
     def state(self) -> dict[str, Any]:
         """What is still to be seen, as JSON takes it."""

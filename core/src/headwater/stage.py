@@ -15,6 +15,7 @@ import pluggy
 import torch
 from torch import Tensor
 
+from headwater import processes, sharding
 from headwater.composition import Named, Run
 from headwater.counting import CountedBackbone
 from headwater.engine import Engine, evaluate, run_groups
@@ -199,9 +200,11 @@ class Stage:
         run = self.run
         finite = torch.stack([torch.isfinite(v.detach()) for v in values.values()]).all(dim=0)
         dropped = int((~finite).sum())
+        if run.file.guard.nonfinite_reward == "fail" and processes.anywhere(dropped):
+            if not dropped:
+                raise GuardError("another process met a reward that is not finite")
+            raise GuardError(nonfinite(values, surrogate.rollout.batch))
         if dropped:
-            if run.file.guard.nonfinite_reward == "fail":
-                raise GuardError(nonfinite(values, surrogate.rollout.batch))
             values = {k: torch.where(finite, v, torch.zeros_like(v)) for k, v in values.items()}
             weights = finite.to(surrogate.rollout.state(0).dtype)
             if surrogate.sample_weights is not None:
@@ -259,12 +262,25 @@ def open_stage(run: Run, device: str) -> Stage:
         if hasattr(named.plugin, "load"):
             with blamed(named, "load"):
                 named.plugin.load(context)
+    _spread(run, device)
     backbone = CountedBackbone(
         run.backbone.plugin, run.file.rollout.guidance, run.file.engine.precision
     )
     manager = run.manager([RolloutLoop(), Engine(backbone, run.file.engine.mode)])
     note_failures(manager, run)
     return Stage(run, manager, _callers(manager, {**run.rewards, **run.held_out}), backbone)
+
+
+def _spread(run: Run, device: str) -> None:
+    """Shard the network where the launcher asks for it; all processes must have the same one."""
+    if processes.world() == 1:
+        return
+    plugin = run.backbone.plugin
+    trained = plugin.trainable()
+    sums = [float(parameter.detach().double().sum()) for parameter in trained.values()]
+    processes.same(repr(sums), "their trained weights")
+    if sharding.asked_for():
+        sharding.shard(plugin.network, trained, device)
 
 
 def _callers(manager: pluggy.PluginManager, rewards: Mapping[str, Named]) -> dict[str, Any]:

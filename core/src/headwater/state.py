@@ -15,7 +15,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from headwater import generators, kept_rollout
+from headwater import generators, kept_rollout, sharding
 from headwater.composition import Run
 from headwater.errors import HeadwaterError
 from headwater.faults import blamed
@@ -56,7 +56,10 @@ def volatile(run: Run) -> Volatile:
 
 
 def capture(trainer: Trainer, done: int) -> tuple[dict[str, Any], Files]:
-    """JSON and tensors of a trainer after `done` optimizer steps, its weights left out."""
+    """JSON and tensors of a trainer after `done` optimizer steps, its weights left out.
+
+    Every process must call it: what is sharded is gathered.
+    """
     now = trainer.before_step or volatile(trainer.stage.run)
     state: dict[str, Any] = {
         "policy_version": trainer.policy_version,
@@ -110,11 +113,11 @@ def restore(
     _restore_plugins(trainer.stage.run, state["plugins"], files["plugins"])
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
+            parameter.copy_(sharding.like(weights[name], parameter))
             # As after a step: a gradient of zeros is added to, and 0 + -0.0 is not -0.0.
             parameter.grad = None if name in bare else torch.zeros_like(parameter)
         for name, value in average.items():
-            trainer.average.weights[name].copy_(value)
+            trainer.average.weights[name].copy_(sharding.like(value, parameters[name]))
     trainer.optimizer.state.clear()
     for name, entries in optimizer.items():
         trainer.optimizer.state[parameters[name]] = entries
@@ -171,7 +174,7 @@ def _optimizer_tensors(trainer: Trainer) -> dict[str, Tensor]:
     for name, parameter in trainer.parameters.items():
         for key, value in trainer.optimizer.state.get(parameter, {}).items():
             out[f"{key}/{name}"] = value if isinstance(value, Tensor) else torch.tensor(value)
-    return out
+    return sharding.whole(out)
 
 
 def _optimizer_state(trainer: Trainer, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
@@ -184,7 +187,9 @@ def _optimizer_state(trainer: Trainer, tensors: Mapping[str, Tensor]) -> dict[st
         parameter = trainer.parameters[name]
         if tensor.dim() and (tensor.shape, tensor.dtype) != (parameter.shape, parameter.dtype):
             raise ValueError(f"optimizer: {title} is {tensor.dtype} {tuple(tensor.shape)}")
-        value = tensor.clone() if key == "step" else tensor.to(parameter.device, copy=True)
+        value = tensor.clone()
+        if key != "step":
+            value = sharding.like(value.to(parameter.device), parameter)
         out.setdefault(name, {})[key] = value
     for name, entries in out.items():
         if set(entries) != {"step", "exp_avg", "exp_avg_sq"}:

@@ -9,6 +9,7 @@ from functools import partial
 import attrs
 import torch
 
+from headwater import processes, sharding
 from headwater.collection import Collected, collect, skipped_groups
 from headwater.geometry import (
     Schedule,
@@ -17,6 +18,7 @@ from headwater.geometry import (
     position_of,
     rollout_draws,
     schedule_of,
+    share_of,
 )
 from headwater.memory import peak_memory
 from headwater.optimization import Average, GradientCheck, Guard, learning_rate
@@ -24,8 +26,8 @@ from headwater.randomness import generator_of
 from headwater.stage import Outcome, Stage
 from headwater.state import Volatile, volatile
 
-Work = tuple[int, Callable[[], Outcome]]
-"""Samples of a micro-batch, and the call that sends it backward."""
+Work = tuple[int, Callable[[], Outcome], bool]
+"""Samples of a micro-batch, the call that sends it backward, and whether it is the last one."""
 
 
 @attrs.frozen(eq=False)
@@ -78,17 +80,21 @@ class Trainer:
         self.before_step = volatile(self.stage.run)
         self.optimizer.zero_grad(set_to_none=False)
         outcomes, forwards, backwards = self._gradient(index, measure_memory=measure_memory)
+        self._reduce()
         norm = self._norm()
-        measured = self._measured()
+        means = processes.mean_metrics({**_averages(outcomes), **self._measured()})
         rate = learning_rate(file.optimizer, index, file.steps)
         skipped = self._update(norm, rate, outcomes)
+        dropped = sum(outcome.dropped for _, outcome in outcomes)
+        forwards, backwards, dropped = (
+            sum(processes.gathered(count)) for count in (forwards, backwards, dropped)
+        )
         metrics = {
-            **_averages(outcomes),
-            **measured,
+            **means,
             "grad_norm": norm,
             "lr": rate,
             "skipped": float(bool(skipped)),
-            "samples_dropped": float(sum(outcome.dropped for _, outcome in outcomes)),
+            "samples_dropped": float(dropped),
             "groups_skipped": float(self.skipped_groups),
             "policy_version": float(self.policy_version),
             "forwards": float(forwards),
@@ -106,7 +112,8 @@ class Trainer:
         per_step = self.stage.run.algorithm.plugin.upstream == "per-step"
         works = self._per_step(index) if per_step else self._endpoint(index)
         outcomes: list[tuple[int, Outcome]] = []
-        for samples, work in works:
+        for samples, work, last in works:
+            self.stage.backbone.last_work = last
             if measure_memory and not outcomes:
                 outcome, peak = peak_memory(work)
                 self.peak_memory = max(self.peak_memory, peak)
@@ -120,13 +127,13 @@ class Trainer:
         """Each micro-batch is drawn, scored and sent backward before the next."""
         file = self.stage.run.file
         draws = rollout_draws(self.stage.run, index)
-        for batch in micro_batches(draws, file.prompts.micro_batch):
+        own = share_of(draws, processes.rank(), processes.world())
+        batches = micro_batches(own, file.prompts.micro_batch)
+        for batch in batches:
             rollout = self.stage.sample(batch, self.policy_version)
-            seed = indices_seed(file, index, batch[0].part)
-            yield (
-                len(batch),
-                partial(self.stage.backward, rollout, generator_of(*seed), len(draws)),
-            )
+            generator = generator_of(*indices_seed(file, index, batch[0].part))
+            work = partial(self.stage.backward, rollout, generator, len(own))
+            yield len(batch), work, batch is batches[-1]
 
     def _per_step(self, index: int) -> Iterator[Work]:
         """The rollout is drawn and scored whole; an update uses its share of the micro-batches."""
@@ -139,11 +146,13 @@ class Trainer:
             self.collected_for = position.rollout
         draws_a_share = run.file.estimator.core["draws"]
         share = [c for c in self.collected if c.part // draws_a_share == position.share]
-        assert sum(len(c.rollout.batch) for c in share) == samples
+        own = samples // processes.world()
+        assert sum(len(c.rollout.batch) for c in share) == own
         self.skipped_groups = skipped_groups(share)
-        count = samples * len(schedule.trained)
+        count = own * len(schedule.trained)
         for item in share:
-            yield len(item.rollout.batch), partial(self._reinforce, item, index, schedule, count)
+            work = partial(self._reinforce, item, index, schedule, count)
+            yield len(item.rollout.batch), work, item is share[-1]
 
     def _reinforce(self, item: Collected, index: int, schedule: Schedule, count: int) -> Outcome:
         """One micro-batch of a per-step update."""
@@ -177,13 +186,18 @@ class Trainer:
                 out.update({f"{kind}/{key}": float(value) for key, value in found.items()})
         return out
 
+    def _reduce(self) -> None:
+        """Average the gradients over the processes; sharded ones are already."""
+        grads = [p.grad for p in self.parameters.values() if p.grad is not None]
+        processes.average_([grad for grad in grads if not sharding.is_shard(grad)])
+
     def _norm(self) -> float:
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
-        return float(torch.nn.utils.get_total_norm(grads))
+        return float(sharding.whole({"": torch.nn.utils.get_total_norm(grads)})[""])
 
     def _update(self, norm: float, rate: float, outcomes: list[tuple[int, Outcome]]) -> str:
         """Clip and step, unless the guard skips it. Returns why it did."""
-        zero = all(outcome.silent for _, outcome in outcomes)
+        zero = processes.everywhere(all(outcome.silent for _, outcome in outcomes))
         self.check.after_backward(upstream_is_zero=zero)
         reason = self.guard.reason_to_skip(norm)
         if reason:

@@ -28,6 +28,7 @@ def command(
     """
     from rich.console import Console
 
+    from headwater import processes
     from headwater.composition import compose
     from headwater.errors import GuardError
     from headwater.hacking import STOPPED
@@ -36,7 +37,9 @@ def command(
 
     composed = compose(file, overrides)
     summary = train(composed, out, Display(Console(stderr=as_json)), resume=resume)
-    if as_json:
+    if not processes.first():
+        pass  # the first process reports
+    elif as_json:
         click.echo((Path(summary.folder) / "summary.json").read_text())
     else:
         report(summary)

@@ -13,6 +13,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from headwater import processes
 from headwater.engine import evaluate
 from headwater.types import Group, Rollout
 from headwater_jagg.basis import composites
@@ -83,6 +84,10 @@ def measure(
     gradients = _Gradients(backbone, rollout, part)
     taken = _by_step(gradients, part, s_SB, whole=whole) if fit else _by_node(gradients, part, s_SB)
     KK, Kt, carried, exact = taken
+    # All processes fit and judge the same: sums of products, means of gradients.
+    processes.total_(KK)
+    processes.total_(Kt)
+    processes.average_([*carried, *exact])
     return Measurement(KK, Kt, compare(carried, exact))
 
 

@@ -75,7 +75,7 @@ def compose(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     path = Path(path)
     file = read(path, overrides)
     problems: list[str] = []
-    made = {kind: _make(kind, kind, getattr(file, kind), problems) for kind in _SINGLE}
+    made = {kind: make_plugin(kind, kind, getattr(file, kind), problems) for kind in _SINGLE}
     rewards = make_rewards("reward", file.rewards, problems)
     held_out = make_rewards("evaluation.reward", file.evaluation.rewards, problems)
     problems += [
@@ -127,7 +127,7 @@ def _in_company(run: Run) -> list[str]:
 _SINGLE = ("backbone", "dynamics", "algorithm", "estimator")
 
 
-def _make(kind: str, key: str, table: PluginTable, problems: list[str]) -> Named | None:
+def make_plugin(kind: str, key: str, table: PluginTable, problems: list[str]) -> Named | None:
     """Find, import and construct one plugin; problems are collected."""
     try:
         entry = find(kind, table.use)
@@ -144,12 +144,12 @@ def make_rewards(
     where: str, tables: Mapping[str, PluginTable], problems: list[str]
 ) -> dict[str, Named]:
     """The rewards of some tables by their keys; problems are collected."""
-    made = {k: _make("reward", f"{where}.{k}", t, problems) for k, t in tables.items()}
+    made = {k: make_plugin("reward", f"{where}.{k}", t, problems) for k, t in tables.items()}
     return {key: named for key, named in made.items() if named is not None}
 
 
 def _make_observer(name: str, problems: list[str]) -> Named | None:
-    named = _make("observer", "output", PluginTable(name), problems)
+    named = make_plugin("observer", "output", PluginTable(name), problems)
     return None if named is None else attrs.evolve(named, key=f"output.trackers {name!r}")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
@@ -22,17 +23,29 @@ def to_pixels(image: Tensor) -> Image.Image:
     return Image.fromarray(np.round(array * 255).astype(np.uint8))
 
 
+def from_file(path: Path) -> Tensor:
+    """(3, H, W) float32 in [0, 1] of a picture."""
+    with Image.open(path) as picture:
+        array = np.array(picture.convert("RGB"))
+    return torch.from_numpy(array).permute(2, 0, 1).float() / 255
+
+
 def save_grid(path: Path, images: Tensor, captions: Sequence[str], columns: int = 4) -> None:
     """One picture of B samples, each above its caption. images: (B, 3, H, W)."""
     _save(path, [[image] for image in images], captions, columns, [])
 
 
-def save_before_after(
-    path: Path, before: Tensor, after: Tensor, captions: Sequence[str], columns: int = 4
+def save_pairs(
+    path: Path,
+    left: Tensor,
+    right: Tensor,
+    captions: Sequence[str],
+    columns: int = 4,
+    headings: tuple[str, str] = ("before", "after"),
 ) -> None:
-    """Pairs of samples from the same noise, before on the left. Each (B, 3, H, W)."""
-    pairs = [[b, a] for b, a in zip(before, after, strict=True)]
-    _save(path, pairs, captions, columns, ["before", "after"])
+    """Pairs of samples from the same noise, side by side. Each (B, 3, H, W)."""
+    pairs = [[one, other] for one, other in zip(left, right, strict=True)]
+    _save(path, pairs, captions, columns, headings)
 
 
 def _save(

@@ -45,6 +45,9 @@ def _from_json(line: str, where: str) -> Prompt:
         raise ValueError(f"{where} is not JSON: {error}") from None
     if not isinstance(record, dict) or not isinstance(record.get("prompt"), str):
         raise ValueError(f"{where}: expected an object with a text 'prompt'")
+    if {"tag", "include"} <= set(record) and "metadata" not in record:  # GenEval's own form
+        rest = {key: value for key, value in record.items() if key not in _KEYS}
+        record = {key: value for key, value in record.items() if key in _KEYS} | {"metadata": rest}
     unknown = sorted(set(record) - _KEYS)
     if unknown:
         raise ValueError(f"{where}: unknown key {unknown[0]!r}; keys: {', '.join(sorted(_KEYS))}")

@@ -123,6 +123,19 @@ def read_rewards(path: Path, overrides: Sequence[str] = ()) -> dict[str, PluginT
     return {**named, **{f"evaluation.reward.{key}": found for key, found in judges.items()}}
 
 
+def reward_tables(
+    raw: Mapping[str, Any], overrides: Sequence[str], problems: list[str]
+) -> dict[str, PluginTable]:
+    """Tables [reward.KEY] of rewards that are only measured, overridden by `reward.KEY...=VALUE`.
+
+    A weight is refused, since nothing would read it. Problems are collected.
+    """
+    table = {"reward": dict(raw)}
+    found = [p for o in overrides if (p := _override(table, o))]
+    problems += found
+    return {} if found else _rewards(table["reward"], "reward", problems, required=False)
+
+
 def _parse(path: Path) -> dict[str, Any]:
     try:
         return tomli.loads(path.read_text(encoding="utf-8-sig"))

@@ -38,11 +38,11 @@ def sample(
     prompts = tuple(Prompt(text) for text in texts) or run.evaluation_prompts[: max(count, 0)]
     if not prompts:
         raise InputError("sample", ["no prompt: give --prompt, or a run with evaluation prompts"])
-    folder = _checkpoint(run_folder, checkpoint)
+    folder = checkpoint_folder(run_folder, checkpoint)
     target = _picture_path(run_folder, f"{checkpoint}-seed{seed}", out)
     stage = open_stage(run, str(PartialState().device))
     if folder is not None:
-        _restore(stage, folder, run.file.evaluation.weights)
+        restore(stage, folder, run.file.evaluation.weights)
     try:
         stage.backbone.encode(prompts)
     except ValueError as error:
@@ -64,12 +64,12 @@ def export(run_folder: Path, destination: Path, checkpoint: str) -> Path:
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise InputError(str(destination), ["it is not an empty folder; nothing was written"])
     run = compose(run_folder / "run.toml")
-    folder = _checkpoint(run_folder, checkpoint)
+    folder = checkpoint_folder(run_folder, checkpoint)
     if folder is None:
         raise InputError("export", ["the base model has no trained weights to write"])
     stage = open_stage(run, str(PartialState().device))
     with torch.no_grad():
-        _restore(stage, folder, run.file.evaluation.weights)
+        restore(stage, folder, run.file.evaluation.weights)
     destination.mkdir(parents=True, exist_ok=True)
     stage.backbone.export(destination)
     return destination
@@ -92,7 +92,8 @@ def _picture_path(run_folder: Path, name: str, out: Path | None) -> Path:
     return out
 
 
-def _checkpoint(run_folder: Path, name: str) -> Path | None:
+def checkpoint_folder(run_folder: Path, name: str) -> Path | None:
+    """A checkpoint by `last`, `best` or a step; None for `base`. InputError without it."""
     if name == "base":
         return None
     last = checkpoints.newest(run_folder)
@@ -105,7 +106,7 @@ def _checkpoint(run_folder: Path, name: str) -> Path | None:
         name = f"step-{int(name):06d}"
     else:
         problem = f"expected last, best, base or a step, got {name!r}"
-        raise InputError("sample --checkpoint", [problem])
+        raise InputError("--checkpoint", [problem])
     folder = last.parent / name
     if not folder.is_dir():
         have = ", ".join(sorted(path.name for path in last.parent.glob("step-*")))
@@ -113,8 +114,11 @@ def _checkpoint(run_folder: Path, name: str) -> Path | None:
     return folder
 
 
-def _restore(stage: Stage, folder: Path, which: str) -> None:
-    """Put a checkpoint's weights into the network; InputError where they do not fit."""
+def restore(stage: Stage, folder: Path, which: str) -> None:
+    """Put a checkpoint's weights into the network, without gradient.
+
+    which: "ema" (the live ones where there is none) or "live". InputError where they do not fit.
+    """
     weights, _ = checkpoints.load(folder, which)
     parameters = stage.backbone.trainable()
     wrong = sorted(set(weights) ^ set(parameters))

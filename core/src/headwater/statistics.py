@@ -40,6 +40,18 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, math.sqrt(variance / n), n)
 
 
+def estimate_by_prompt(values: Sequence[Sequence[float]]) -> Estimate:
+    """Mean over all samples, and its standard error over prompts.
+
+    values: one row a prompt, all of one length. Samples of a prompt are not independent, so each
+    prompt counts once, by its mean, and n is their number. A single prompt has only its samples to
+    tell an error from; of a single value it is NaN.
+    """
+    means = [math.fsum(row) / len(row) for row in values]
+    found = estimate(means if len(values) > 1 else values[0])
+    return found if found.n > 1 else attrs.evolve(found, se=math.nan)
+
+
 def paired(before: Sequence[float], after: Sequence[float]) -> Estimate:
     """Mean change of the same samples, with its paired standard error."""
     return estimate([b - a for a, b in zip(before, after, strict=True)])

@@ -12,7 +12,7 @@ import attrs
 
 from headwater.composition import Run
 from headwater.evaluation import Evaluated
-from headwater.images import save_before_after
+from headwater.images import save_pairs
 from headwater.run_folder import write_text
 from headwater.statistics import compared, without_nan
 
@@ -53,9 +53,8 @@ def write(
     """Write `summary.json`, and the before/after picture where there are two evaluations."""
     if first is not None and last is not None and len(first.images):
         captions = [prompt.text for prompt in run.evaluation_prompts[: len(first.images)]]
-        save_before_after(
-            folder / "samples" / "before_after.png", first.images, last.images, captions
-        )
+        target = folder / "samples" / "before_after.png"
+        save_pairs(target, first.images, last.images, captions)
     record = attrs.asdict(summary)
     del record["folder"]
     write_text(folder / "summary.json", json.dumps(without_nan(record), indent=1))

@@ -28,6 +28,7 @@ _COMMANDS = {
     "plugins": "List the installed plugins.",
     "show": "Show a plugin's options, defaults and paper.",
     "sample": "Draw images from a trained run.",
+    "eval": "Compare a trained run with the model before training.",
     "export": "Write a run's trained weights for use elsewhere.",
 }
 

@@ -9,6 +9,7 @@ from families.family_cases import FAMILIES
 from families.test_training import PROMPTS, TOML
 from headwater.composition import compose
 from headwater.errors import InputError
+from headwater.types import Prompt
 from support import tiny_pipelines
 
 
@@ -93,3 +94,21 @@ def test_z_image_turbo_is_known_by_its_id_its_shift_or_the_users_word(folders, c
             check("z-image", model, "backbone.distilled=true", guidance=5.0)
     with pytest.raises(InputError, match=r"guidance of 1 \(none\) or more, got 0.5"):
         check("z-image", folders("z-image"), guidance=0.5)
+
+
+def test_a_qwen_template_that_leaves_nothing_of_an_empty_negative(folders, check):
+    folder = folders("qwen-image")
+    bare = ["backbone.template='{}'", "backbone.template_tokens=0"]
+    with pytest.raises(InputError, match=r"leaves no token of the prompt ''.*negative"):
+        check("qwen-image", folder, *bare, guidance=4.0)
+    check("qwen-image", folder, *bare, guidance=1.0)  # asks for no negative prompt
+    for template, tokens in (("{}", 0), ("{}.", 1), ("{}.", 50)):
+        settings = {"template": template, "template_tokens": tokens}
+        with pytest.raises(InputError, match="leaves no token of the prompt ''"):
+            FAMILIES["qwen-image"].load(folder, prompts=(Prompt("a" * 60),), **settings)
+
+
+@pytest.mark.parametrize("template", ["no place", "{} and {}", "{name}", "{", "{0}"])
+def test_a_qwen_template_without_one_place_for_the_prompt(template):
+    with pytest.raises(ValueError, match=r"expected text with one \{\} for the prompt"):
+        FAMILIES["qwen-image"].plugin("model", template=template)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from string import Formatter
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 import torch
 from torch import Tensor
 
+from headwater.errors import InputError
 from headwater.families import FamilyBackbone
 from headwater.families.embeddings import Embedding
 from headwater.families.schedules import (
@@ -20,6 +22,19 @@ from headwater.families.schedules import (
 )
 from headwater.types import Request
 from headwater.validators import in_range
+
+if TYPE_CHECKING:
+    from headwater.composition import Run
+
+
+def _one_place(_: Any, __: Any, template: str) -> None:
+    """A template has one place for the prompt, or is empty."""
+    try:
+        places = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+    except ValueError:
+        places = []
+    if template and places != [""]:
+        raise ValueError(f"expected text with one {{}} for the prompt, got {template!r}")
 
 
 @attrs.define(eq=False)
@@ -39,7 +54,7 @@ class QwenImage(FamilyBackbone):
 
     max_length: int = attrs.field(default=512, validator=in_range(1, 1024))
     """Tokens of a prompt, the template's own left out."""
-    template: str = ""
+    template: str = attrs.field(default="", validator=_one_place)
     """Text around a prompt, {} in its place; empty for the pipeline's own."""
     template_tokens: int = attrs.field(default=-1, validator=in_range(-1, 4096))
     """Tokens of the template before the prompt, which are dropped; -1 for the pipeline's own."""
@@ -50,6 +65,16 @@ class QwenImage(FamilyBackbone):
             "maximum length": str(self.max_length),
             "template": f"{self.template} {self.template_tokens}",
         }
+
+    def problems(self, run: Run) -> list[str]:
+        """As of any family, and prompts that the template leaves empty."""
+        found = super().problems(run)
+        prompts = (*run.prompts, *run.evaluation_prompts)
+        guided = self.network_evaluations(run.file.rollout.guidance)[0] > 1
+        texts = [p.text for p in prompts] + [p.negative for p in prompts if guided]
+        if self.template == "{}" and "" in texts:
+            found.append(_nothing_left("", self.template))
+        return found
 
     def unused(self) -> tuple[str, ...]:
         """The last block drops its text output: the text's queries and MLP reach nothing there."""
@@ -66,6 +91,10 @@ class QwenImage(FamilyBackbone):
             pipeline.prompt_template_encode_start_idx = self.template_tokens
         out = []
         for text in texts:  # by itself, so that no prompt is padded to another's length
+            template = pipeline.prompt_template_encode
+            tokens = len(pipeline.tokenizer(template.format(text)).input_ids)
+            if tokens <= pipeline.prompt_template_encode_start_idx:
+                raise InputError("[backbone]", [_nothing_left(text, template)])
             states, _ = pipeline.encode_prompt(prompt=[text], max_sequence_length=self.max_length)
             mask = torch.ones(states.shape[1], dtype=torch.long)
             out.append({"states": states[0], "mask": mask})
@@ -117,3 +146,12 @@ class QwenImage(FamilyBackbone):
         config = self.config("scheduler")
         tokens = shape[1] * shape[2] // 4
         return scheduler_sigmas(config, steps, linear_mu(config, tokens))
+
+
+def _nothing_left(text: str, template: str) -> str:
+    """What to say of a prompt without a token to encode."""
+    return (
+        f"template: {template!r} with its template_tokens leaves no token of the prompt {text!r} "
+        f"to encode, and a negative prompt is empty where none is given; put text after {{}}, as "
+        f"the pipeline's own template does, or give negative prompts"
+    )

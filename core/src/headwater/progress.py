@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import rich.progress as bars
 from rich.console import Console
 
+from headwater.faults import blamed
+
 if TYPE_CHECKING:
     from headwater.composition import Run
 
@@ -49,6 +51,16 @@ class Quiet:
         """Nothing."""
 
 
+def notes(run: Run) -> list[str]:
+    """What the plugins of a run have to tell after loading, one line each."""
+    found: list[str] = []
+    for named in run.named:
+        if hasattr(named.plugin, "notes"):
+            with blamed(named, "notes"):
+                found += named.plugin.notes()
+    return found
+
+
 class Display:
     """A bar on a terminal: reward, gradient norm, time left. Elsewhere a line an evaluation."""
 
@@ -70,7 +82,7 @@ class Display:
         )
 
     def start(self, run: Run, folder: Path) -> None:
-        """Say what runs where."""
+        """Say what runs where, and what the plugins have to tell."""
         self.rewards = tuple(run.rewards)
         self.steps = run.file.steps
         self.console.print(
@@ -78,6 +90,8 @@ class Display:
             f"{run.backbone.entry.name}, {run.file.steps} steps, into {folder}",
             highlight=False,
         )
+        for text in notes(run):
+            self.note(text)
         self.bar.start()
         self.task = self.bar.add_task("training", total=run.file.steps, reward="-", norm="-")
 

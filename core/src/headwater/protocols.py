@@ -5,6 +5,8 @@ attributes declare what it can do, and nothing heavy happens before `load`.
 
 Any plugin may have `problems(run) -> Sequence[str]`: what is wrong with its settings beside the
 rest of a composed run, one sentence each. `headwater check` reports them with its table's name.
+Any plugin may have `notes() -> Sequence[str]`: what a user should know after `load`, one line each;
+`headwater run` and `headwater sample` show them.
 Any plugin may have `measured() -> Mapping[str, float]`: metrics it gathered since the last call.
 A backbone or a reward may declare `loads_on_meta: ClassVar[bool] = True`: its `load` with the
 device "meta" makes shapes without data from configuration alone, its methods then run on such

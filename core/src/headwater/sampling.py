@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from headwater.composition import compose
 from headwater.errors import InputError
 from headwater.geometry import Draw
 from headwater.images import save_grid
+from headwater.progress import notes
 from headwater.randomness import seed_of
 from headwater.stage import Stage, open_stage
 from headwater.types import Prompt
@@ -26,11 +27,13 @@ def sample(
     seed: int,
     checkpoint: str,
     out: Path | None,
+    note: Callable[[str], None] | None = None,
 ) -> Path:
     """Draw one image a prompt with the weights of a checkpoint; returns the picture's path.
 
     texts: prompts; the run's first `count` evaluation prompts where there are none.
     checkpoint: `last`, `best`, `base` (the model before training) or a step.
+    note: told what the plugins have to tell.
     """
     if not (run_folder / "run.toml").exists():
         raise InputError(str(run_folder), ["it holds no run (no run.toml)"])
@@ -47,6 +50,9 @@ def sample(
         stage.backbone.encode(prompts)
     except ValueError as error:
         raise InputError("sample", [str(error)]) from None
+    if note is not None:
+        for text in notes(run):
+            note(text)
     draws = [Draw(p, i, seed_of(seed, "sample", i), part=0) for i, p in enumerate(prompts)]
     rollout = stage.sample(draws, 0, run.file.evaluation.steps)
     images = stage.backbone.decode(rollout.state(rollout.steps))

@@ -27,4 +27,7 @@ def command(
     """Draw images from a trained run and write them as one picture."""
     from headwater.sampling import sample
 
-    click.echo(sample(run_folder, texts, count, seed, checkpoint, out))
+    def note(text: str) -> None:
+        click.echo(text, err=True)
+
+    click.echo(sample(run_folder, texts, count, seed, checkpoint, out, note))

@@ -169,6 +169,10 @@ class FamilyBackbone:
             self._vae.enable_slicing()
         self.network = prepared(self, pipeline.transformer.to(context.device), context.seed)
 
+    def notes(self) -> list[str]:
+        """Which prompts were encoded, and why."""
+        return [] if self._cache is None else [self._cache.report()]
+
     def _load_blank(self, seed: int) -> None:
         """Shapes without data, from configuration alone; float16 is counted as bfloat16."""
         self.dtype = "bfloat16" if self.dtype == "float16" else self.dtype

@@ -30,10 +30,13 @@ class EmbeddingCache:
     made_by: Mapping[str, str]
     """What an embedding depends on beside its prompt; see `fingerprint`."""
     hits: int = 0
+    """Prompts that were there when first asked for."""
     misses: int = 0
+    """Prompts that were encoded."""
     reasons: set[str] = attrs.field(factory=set)
     """Which parts of `made_by` differed, where a prompt was there under others."""
     _memory: dict[str, Embedding] = attrs.field(factory=dict)
+    _asked: set[str] = attrs.field(factory=set)
 
     def get(
         self, texts: Sequence[str], encode: Callable[[list[str]], list[Embedding]]
@@ -41,14 +44,17 @@ class EmbeddingCache:
         """Embeddings of prompts; those not there are encoded and kept."""
         missing = [text for text in dict.fromkeys(texts) if not self._has(text)]
         self.misses += len(missing)
-        self.hits += len(set(texts)) - len(missing)
+        self.hits += len({*texts} - {*missing} - self._asked)
+        self._asked.update(texts)
         if missing:
             for text, embedding in zip(missing, encode(missing), strict=True):
                 self._put(text, embedding)
         return [self._take(text) for text in texts]
 
     def report(self) -> str:
-        """One line for the log."""
+        """One line for the user."""
+        if self.folder is None:
+            return f"prompt embeddings: {self.misses} encoded, kept for this run alone"
         text = f"prompt embeddings: {self.hits} from the cache, {self.misses} encoded"
         if self.reasons:
             text += f" (kept ones were made with other {', '.join(sorted(self.reasons))})"

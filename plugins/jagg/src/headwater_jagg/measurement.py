@@ -13,8 +13,9 @@ import attrs
 import torch
 from torch import Tensor
 
-from headwater import processes
+from headwater import processes, sharding
 from headwater.engine import evaluate
+from headwater.errors import HeadwaterError
 from headwater.types import Group, Rollout
 from headwater_jagg.basis import composites
 from headwater_jagg.report import compare, inner
@@ -80,6 +81,11 @@ def measure(
     fit: take J_k^T s_j for every step j that is no node, else only the composites.
     whole: include the nodes' own gradients in the likeness; always so without `fit`.
     """
+    if any(sharding.is_shard(p) for p in backbone.trainable().values()):
+        raise HeadwaterError(
+            'jagg cannot measure gradients of sharded weights (basis = "calibrated", routed = '
+            '"auto"); take basis = "linear" and a number for routed, train a LoRA, or do not shard'
+        )
     s_SB = upstream * _power_of_two(upstream)
     gradients = _Gradients(backbone, rollout, part)
     taken = _by_step(gradients, part, s_SB, whole=whole) if fit else _by_node(gradients, part, s_SB)

@@ -1,0 +1,5 @@
+"""The command line as a script that torchrun takes."""
+
+from headwater.cli import main
+
+main()

@@ -21,6 +21,13 @@ class Normalisation(TypedDict):
     trimmed: float
 
 
+class OfEach(TypedDict):
+    """Keywords of `each_then_sum` beside those of `Normalisation`."""
+
+    normalise_weights: bool
+    normalise_batch: bool
+
+
 def group_index(groups: Sequence[Hashable] | Tensor) -> Tensor:
     """(B,) the group ids numbered from 0 in the order they come."""
     if isinstance(groups, Tensor):  # its elements hash by identity, each a group of its own
@@ -58,17 +65,22 @@ def group_advantages(
     for number in range(int(index.max()) + 1):
         rows = index == number
         members = rewards[rows]
-        counted = members.sort().values[int(len(members) * trimmed) :]
+        counted = members[counted_rows(members, trimmed)]
         centred[rows] = members - counted.mean()
         spread[rows] = deviation(counted, unbiased=unbiased)
     if scale == "none":
         return centred.to(dtype)
     if scale == "global":
         spread = torch.full_like(rewards, float(deviation(rewards, unbiased=unbiased)))
-    return _over(centred, spread, epsilon, floor).to(dtype)
+    return over(centred, spread, epsilon, floor).to(dtype)
 
 
-def _over(centred: Tensor, spread: Tensor, epsilon: float, floor: Floor) -> Tensor:
+def counted_rows(members: Tensor, trimmed: float) -> Tensor:
+    """Positions of a group's members that its statistics count, from the lowest on."""
+    return members.argsort(stable=True)[int(len(members) * trimmed) :]
+
+
+def over(centred: Tensor, spread: Tensor, epsilon: float, floor: Floor) -> Tensor:
     """Centred values over their deviation; 0 where both it and epsilon are 0."""
     bottom = spread + epsilon if floor == "add" else spread.clamp(min=epsilon)
     return torch.where(bottom == 0, 0.0, centred / bottom)
@@ -123,7 +135,7 @@ def each_then_sum(
         return summed
     exact = summed.double()
     spread = deviation(exact, unbiased=unbiased)
-    return _over(exact - exact.mean(), spread, epsilon, floor).to(summed.dtype)
+    return over(exact - exact.mean(), spread, epsilon, floor).to(summed.dtype)
 
 
 def spread_mask(rewards: Tensor, groups: Sequence[Hashable] | Tensor) -> Tensor:

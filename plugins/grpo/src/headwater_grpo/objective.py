@@ -15,6 +15,7 @@ from headwater.types import Credit, Group, Rollout, Scores
 from headwater.validators import above, at_least, in_range
 from headwater_grpo import advantages, ratios
 from headwater_grpo.record import Record
+from headwater_grpo.shares import parts_of_each, parts_of_sum, shares
 
 if TYPE_CHECKING:
     from headwater.composition import Run
@@ -126,20 +127,22 @@ class Grpo:
             total = scores.total()
             found = advantages.group_advantages(total, groups, self.scale, **settings)
             kept = advantages.spread_mask(total, groups)
+            parts = parts_of_sum(scores.values, scores.weights, groups, self.scale, **settings)
         else:
-            found = advantages.each_then_sum(
-                scores.values,
-                scores.weights,
-                groups,
-                self.scale,
-                normalise_weights=self.normalise_weights,
-                normalise_batch=self.normalise_batch,
-                **settings,
-            )
+            batch: advantages.OfEach = {
+                "normalise_weights": self.normalise_weights,
+                "normalise_batch": self.normalise_batch,
+            }
+            given = (scores.values, scores.weights, groups, self.scale)
+            found = advantages.each_then_sum(*given, **batch, **settings)
+            parts = parts_of_each(*given, **batch, **settings)
             masks = [advantages.spread_mask(v, groups) for v in scores.values.values()]
             kept = torch.stack(masks).any(dim=0)
         if self.best_of:  # before the clip, which makes ties
             kept &= advantages.best_of(found, groups, self.best_of)
+        if len(parts) > 1:
+            for key, share in shares(parts, kept).items():
+                self._record.average(f"share/{key}", torch.tensor([share], dtype=torch.float64))
         found = found.clamp(-self.advantage_clip, self.advantage_clip)
         return Credit(advantages=found, kept=kept, count=scores.count)
 

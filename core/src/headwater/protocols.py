@@ -127,7 +127,11 @@ class Transition:
 
 
 class Reward(Loadable, Protocol):
-    """A reward: a `score` hook and what it declares."""
+    """A reward: a `score` hook and what it declares.
+
+    One may also have `embed(images) -> Tensor`, features (B, D) of images (B, 3, H, W) in [0, 1]:
+    `headwater eval` measures in it how different the samples of a prompt are.
+    """
 
     differentiable: ClassVar[bool]
     needs_text: ClassVar[bool]

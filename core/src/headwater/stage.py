@@ -22,6 +22,7 @@ from headwater.engine import Engine, evaluate, run_groups
 from headwater.errors import GuardError, HeadwaterError
 from headwater.faults import blamed, check_scores, nonfinite, note_failures
 from headwater.geometry import Draw, Schedule
+from headwater.gradient_shares import Sizes, watched
 from headwater.optimization import swapped
 from headwater.protocols import LoadContext
 from headwater.rollout import RolloutLoop
@@ -96,12 +97,14 @@ class Stage:
         )
 
     def score(
-        self, images: Tensor, batch: Batch, rewards: Mapping[str, Named]
+        self, images: Tensor, batch: Batch, rewards: Mapping[str, Named], sizes: Sizes | None = None
     ) -> dict[str, Tensor]:
-        """Call each reward by its key, in the file's order; every score is (B,)."""
+        """Call each reward by its key, in order; every score is (B,). A backward fills `sizes`."""
         out = {}
         for key, named in rewards.items():
             given = images if named.plugin.differentiable else images.detach()
+            if sizes is not None and given.requires_grad and len(rewards) > 1:
+                given = watched(given, key, sizes)
             (scores,) = self.callers[key](images=given, batch=batch)
             check_scores(scores, named, len(batch), needs_grad=given.requires_grad)
             out[key] = scores
@@ -167,7 +170,8 @@ class Stage:
             raise HeadwaterError(f"estimator {run.estimator.entry.name!r} gave no endpoint")
         surrogate = attrs.evolve(surrogate, endpoint=endpoint.detach().requires_grad_())
         batch = surrogate.rollout.batch
-        values = self.score(self.backbone.decode(surrogate.endpoint), batch, run.rewards)
+        sizes: Sizes = {}
+        values = self.score(self.backbone.decode(surrogate.endpoint), batch, run.rewards, sizes)
         count = samples * (len(batch) // len(rollout.batch))
         credit, dropped = self._credit(values, surrogate, count)
         diagnostics = run_groups(
@@ -182,7 +186,7 @@ class Stage:
         values = {key: value.detach() for key, value in values.items()}
         same = run.estimator.plugin.endpoint == "sample"
         real = values if same else self.judge(rollout, run.rewards)
-        return Outcome(real, {} if same else values, credit, diagnostics, dropped)
+        return Outcome(real, {} if same else values, credit, diagnostics, dropped, sizes)
 
     def scores(self, values: Mapping[str, Tensor], count: int) -> Scores:
         """The scores with what the run file and the rewards say of them."""
@@ -231,6 +235,8 @@ class Outcome:
     diagnostics: Diagnostics
     dropped: int
     """Samples dropped for a reward that is not finite."""
+    gradient_sizes: Mapping[str, Tensor] = attrs.field(factory=dict)
+    """KEY: how much of the endpoint gradient comes through each of several rewards."""
 
     @property
     def surrogate_samples(self) -> int:

@@ -10,7 +10,7 @@ import attrs
 import torch
 
 from headwater import processes, sharding
-from headwater.collection import Collected, collect, skipped_groups
+from headwater.collection import Collected, collect, kept, skipped_groups
 from headwater.geometry import (
     Schedule,
     indices_seed,
@@ -20,8 +20,15 @@ from headwater.geometry import (
     schedule_of,
     share_of,
 )
+from headwater.gradient_shares import shares
 from headwater.memory import peak_memory
-from headwater.optimization import Average, GradientCheck, Guard, learning_rate
+from headwater.optimization import (
+    Average,
+    GradientCheck,
+    Guard,
+    learning_rate,
+    make_optimizer,
+)
 from headwater.randomness import generator_of
 from headwater.stage import Outcome, Stage
 from headwater.state import Volatile, volatile
@@ -49,12 +56,7 @@ class Trainer:
         table = stage.run.file.optimizer
         self.stage = stage
         self.parameters = dict(stage.backbone.trainable())
-        self.optimizer = torch.optim.AdamW(
-            list(self.parameters.values()),
-            lr=table.lr,
-            betas=table.betas,
-            weight_decay=table.weight_decay,
-        )
+        self.optimizer = make_optimizer(self.parameters, table)
         self.average = Average(self.parameters, table.ema)
         self.guard = Guard(stage.run.file.guard)
         self.check = GradientCheck(self.parameters)
@@ -162,9 +164,11 @@ class Trainer:
             trained_steps=schedule.trained,
             policy_version=self.policy_version,
         )
-        rollout = attrs.evolve(item.rollout, batch=batch)
+        device = next(iter(self.parameters.values())).device
+        rollout = attrs.evolve(item.rollout.to(device), batch=batch)
         if getattr(run.algorithm.plugin, "reference_model", "none") != "none":
-            rollout = item.rollout = self.stage.with_references(rollout, self.before)
+            rollout = self.stage.with_references(rollout, self.before)
+            item.rollout = kept(rollout, run.file.rollout.keep)
         credit = attrs.evolve(item.credit, count=count)
         generator = generator_of(*indices_seed(run.file, index, item.part))
         diagnostics = self.stage.reinforce(rollout, generator, credit)
@@ -238,7 +242,8 @@ def _averages(outcomes: list[tuple[int, Outcome]]) -> dict[str, float]:
             _add(out, f"endpoint_reward/{key}", float(value.sum()) / scored)
         for key, number in outcome.diagnostics.values.items():
             _add(out, f"estimator/{key}", number * size / samples)
-    return out
+    parts = shares(outcome.gradient_sizes for _, outcome in outcomes)
+    return out | {f"algorithm/share/{key}": share for key, share in parts.items()}
 
 
 def _add(out: dict[str, float], name: str, value: float) -> None:

@@ -87,6 +87,11 @@ class ClipTower:
         pixels = self.pixels(images.to(self._clip.device).clamp(0, 1), size)
         return scores.image_features(self._clip, pixels)
 
+    @torch.no_grad()
+    def embed(self, images: Tensor) -> Tensor:
+        """`features`, for measures of how different images are."""
+        return self.features(images)
+
 
 @attrs.define(eq=False)
 class ClipReward(ClipTower):

@@ -13,7 +13,7 @@ install: $(TESTED)
 $(TESTED): constraints.txt $(addsuffix /pyproject.toml,$(PACKAGES))
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		torch==2.13.0 numpy hatchling editables pytest pytest-xdist ruff mypy import-linter matplotlib
+		torch==2.13.0 numpy hatchling editables pytest pytest-xdist ruff mypy import-linter matplotlib bitsandbytes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--no-build-isolation $(addprefix -e ./,$(PACKAGES))
 	touch $(TESTED)

@@ -148,3 +148,8 @@ def test_bfloat16_is_finite_and_its_first_ratio_is_one(trainer_of, name):
     metrics = trainer_of(name, *sets).step(0).metrics
     assert torch.tensor(list(metrics.values())).isfinite().all()
     assert metrics["algorithm/ratio_deviation"] == 0  # the rollout's own micro-batch
+
+
+def test_a_decoder_that_waits_on_the_cpu_changes_no_gradient(trainer_of):
+    plain = gradient(trainer_of("sd3"))
+    assert torch.equal(plain, gradient(trainer_of("sd3", "backbone.vae_offload=true")))

@@ -51,9 +51,15 @@ def collect(
     for batch, rollout, rewards in zip(batches, rollouts, each, strict=True):
         rows = range(start, start + len(batch))
         bad = int(dropped[list(rows)].sum())
-        out.append(Collected(batch[0].part, rollout, rewards, credit.index(rows), bad))
+        waiting = kept(rollout, stage.run.file.rollout.keep)
+        out.append(Collected(batch[0].part, waiting, rewards, credit.index(rows), bad))
         start += len(batch)
     return out
+
+
+def kept(rollout: Rollout, where: str) -> Rollout:
+    """Where the run file has rollouts wait."""
+    return rollout.to("cpu") if where == "cpu" else rollout
 
 
 def skipped_groups(share: Sequence[Collected]) -> int:

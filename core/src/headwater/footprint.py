@@ -22,8 +22,8 @@ from headwater.live_bytes import bytes_of
 from headwater.protocols import LoadContext
 from headwater.types import Batch, Prompt, Request, Rollout, Surrogate
 
-ADAMW_STATES = 2
-"""Moments of a parameter's size."""
+QUANTISED, BLOCK = 4096, 256
+"""bitsandbytes: elements from which a tensor's moments take 8 bits, and elements a scale."""
 
 
 @attrs.frozen
@@ -96,15 +96,16 @@ def footprint(
     trained = bytes_of(backbone.trainable())
     held = file.prompts.per_step * file.prompts.group * file.algorithm.core["updates"]
     samples = held if per_step else min(file.prompts.micro_batch, _samples(run))
+    kept_on_cpu = per_step and file.rollout.keep == "cpu"
     reference = getattr(run.algorithm.plugin, "reference_model", "none")
     return Footprint(
         parameters=_counts(backbone),
         weights={**_weights(backbone), **{f"reward.{k}": _held(r) for k, r in rewards.items()}},
         gradients=trained,
-        optimizer=ADAMW_STATES * trained,
+        optimizer=_moments(backbone.trainable(), file.optimizer.states),
         average=2 * trained if file.optimizer.ema else 0,
         reference=trained if reference == "copy" else 0,
-        rollout=_cached(rollout, run) // size * samples,
+        rollout=0 if kept_on_cpu else _cached(rollout, run) // size * samples,
         conditioning=_conditioning(rollout.batch.conditioning) // size * samples,
         sampling=meta_stages.sampling(network, lower),
         decoding=meta_stages.decoding(backbone, rollout, rewards, graph=not per_step),
@@ -122,6 +123,14 @@ def _loaded(named: Named, context: LoadContext, **settings: Any) -> Any:
     if hasattr(plugin, "load"):
         plugin.load(context)
     return plugin
+
+
+def _moments(parameters: Mapping[str, Tensor], states: str) -> int:
+    """Bytes of AdamW's two moments."""
+    if states == "full":
+        return 2 * bytes_of(parameters)
+    sizes = [parameter.numel() for parameter in parameters.values()]
+    return sum(2 * (n + 4 * -(-n // BLOCK)) if n >= QUANTISED else 8 * n for n in sizes)
 
 
 def _samples(run: Run) -> int:

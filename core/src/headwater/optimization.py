@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from headwater import processes, sharding
-from headwater.errors import GuardError, HeadwaterError
+from headwater.errors import GuardError, HeadwaterError, InputError
 from headwater.tables import GuardTable, Optimizer
 
 HISTORY = 50
@@ -29,6 +29,27 @@ def learning_rate(table: Optimizer, step: int, steps: int) -> float:
         return table.lr
     done = (step - table.warmup) / max(1, steps - table.warmup)
     return table.lr * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def make_optimizer(parameters: Mapping[str, Parameter], table: Optimizer) -> torch.optim.Optimizer:
+    """AdamW. InputError where its 8-bit states are asked for and cannot be had."""
+    settings: dict[str, Any] = {
+        "lr": table.lr,
+        "betas": table.betas,
+        "weight_decay": table.weight_decay,
+    }
+    if table.states == "full":
+        return torch.optim.AdamW(list(parameters.values()), **settings)
+    where = "[optimizer] states"
+    if any(sharding.is_shard(parameter) for parameter in parameters.values()):
+        raise InputError(where, ['"8bit" does not go with sharded weights; take "full"'])
+    try:
+        from bitsandbytes.optim import AdamW8bit
+    except ImportError as error:
+        hint = f'"8bit" needs bitsandbytes (pip install "headwater[8bit]"): {error}'
+        raise InputError(where, [hint]) from error
+    made: torch.optim.Optimizer = AdamW8bit(list(parameters.values()), **settings)
+    return made
 
 
 class Average:

@@ -15,7 +15,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from headwater import generators, kept_rollout, sharding
+from headwater import generators, kept_rollout, moments, sharding
 from headwater.composition import Run
 from headwater.errors import HeadwaterError
 from headwater.faults import blamed
@@ -70,7 +70,7 @@ def capture(trainer: Trainer, done: int) -> tuple[dict[str, Any], Files]:
         "plugins": now.plugins,
     }
     files = {
-        "optimizer": _optimizer_tensors(trainer),
+        "optimizer": moments.pack(trainer.optimizer, trainer.parameters),
         "plugins": now.tensors,
         "generators": now.generators,
     }
@@ -94,7 +94,7 @@ def restore(
     parameters = trainer.parameters
     _check_fit("weights", weights, parameters)
     _check_fit("ema", average, parameters if trainer.average.decay else {})
-    optimizer = _optimizer_state(trainer, files["optimizer"])
+    optimizer = moments.unpack(files["optimizer"], parameters, _file(trainer).optimizer.states)
     version = int(state["policy_version"])
     if not 0 <= version <= done or (version > 0 and not optimizer):
         raise ValueError(f"policy version {version} at step {done}, {len(optimizer)} moments")
@@ -166,32 +166,3 @@ def _check_fit(what: str, found: Mapping[str, Tensor], expected: Mapping[str, Te
                 f"{what}: {name} is {tensor.dtype} {tuple(tensor.shape)}, "
                 f"expected {other.dtype} {tuple(other.shape)}"
             )
-
-
-def _optimizer_tensors(trainer: Trainer) -> dict[str, Tensor]:
-    """`KEY/PARAMETER`: exp_avg, exp_avg_sq and step of AdamW."""
-    out = {}
-    for name, parameter in trainer.parameters.items():
-        for key, value in trainer.optimizer.state.get(parameter, {}).items():
-            out[f"{key}/{name}"] = value if isinstance(value, Tensor) else torch.tensor(value)
-    return sharding.whole(out)
-
-
-def _optimizer_state(trainer: Trainer, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
-    """Parameter: its entries, on its device but for step counts, which AdamW keeps on the CPU."""
-    out: dict[str, dict[str, Any]] = {}
-    for title, tensor in tensors.items():
-        key, _, name = title.partition("/")
-        if name not in trainer.parameters:
-            raise ValueError(f"optimizer: {title} belongs to no trained tensor")
-        parameter = trainer.parameters[name]
-        if tensor.dim() and (tensor.shape, tensor.dtype) != (parameter.shape, parameter.dtype):
-            raise ValueError(f"optimizer: {title} is {tensor.dtype} {tuple(tensor.shape)}")
-        value = tensor.clone()
-        if key != "step":
-            value = sharding.like(value.to(parameter.device), parameter)
-        out.setdefault(name, {})[key] = value
-    for name, entries in out.items():
-        if set(entries) != {"step", "exp_avg", "exp_avg_sq"}:
-            raise ValueError(f"optimizer: {name} has {', '.join(sorted(entries))}")
-    return out

@@ -39,6 +39,8 @@ class RolloutTable:
     """Pixels."""
     store: Literal["float32", "bfloat16"] = "float32"
     """What the states are rounded to, before they are scored."""
+    keep: Literal["device", "cpu"] = "device"
+    """Where a per-step algorithm's rollout waits for its updates."""
 
 
 @attrs.frozen(eq=False)
@@ -70,6 +72,8 @@ class Optimizer:
     """Learning rate after the warm-up."""
     ema: float = attrs.field(default=0.995, validator=from_below(0, 1))
     """Decay of the exponential moving average of the weights; 0 for none."""
+    states: Literal["full", "8bit"] = "full"
+    """AdamW's moments: of the weights' own type, or in 8 bits by bitsandbytes."""
 
 
 @attrs.frozen(eq=False)

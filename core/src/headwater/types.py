@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -114,6 +115,17 @@ class Rollout:
     """The `Dynamics` of its stochastic steps; core fills it in."""
     references: Mapping[int, Tensor] = attrs.field(factory=dict)
     """step: (B, *latent) velocity of the reference model, where the algorithm asks for one."""
+
+    def to(self, device: torch.device | str) -> Rollout:
+        """The rollout's own tensors on a device; its batch stays where it is."""
+        velocities, log_probs = self.velocities, self.log_probs
+        return attrs.evolve(
+            self,
+            latents=self.latents.to(device),
+            velocities=None if velocities is None else velocities.to(device),
+            log_probs=None if log_probs is None else log_probs.to(device),
+            references={step: v.to(device) for step, v in self.references.items()},
+        )
 
     @property
     def current(self) -> bool:

@@ -66,6 +66,8 @@ class FamilyBackbone:
     """Decode in tiles."""
     vae_slicing: bool = False
     """Decode one image at a time."""
+    vae_offload: bool = False
+    """Keep the decoder on the CPU but while it decodes."""
     embeddings: str = ""
     """Folder that keeps prompt embeddings between runs; empty keeps them in memory only."""
 
@@ -162,7 +164,8 @@ class FamilyBackbone:
             if self.guided:
                 self._embeddings([p.negative for p in context.prompts])
         pipeline = self._pipeline(dict.fromkeys(self.encoders))
-        self._vae = pipeline.vae.to(context.device).requires_grad_(requires_grad=False)
+        home = "cpu" if self.vae_offload else context.device
+        self._vae = pipeline.vae.to(home).requires_grad_(requires_grad=False)
         if self.vae_tiling:
             self._vae.enable_tiling()
         if self.vae_slicing:
@@ -232,6 +235,8 @@ class FamilyBackbone:
 
     def velocity(self, x: Tensor, sigma: Tensor, conditioning: Encoded) -> Tensor:
         """Guided velocity (B, *latent), at least float32."""
+        if self.vae_offload:
+            self._vae.to("cpu")  # a decoder's graph is gone by the next velocity
         x = x.to(self._dtype)
         given, negative = conditioning.given, conditioning.negative
         if negative is None:
@@ -254,7 +259,7 @@ class FamilyBackbone:
 
     def decode(self, latents: Tensor) -> Tensor:
         """Images (B, 3, H, W) in [0, 1], at least float32."""
-        images = self.decode_latents(self._vae, latents.to(self._dtype))
+        images = self.decode_latents(self._vae.to(latents.device), latents.to(self._dtype))
         return at_least_float32(images / 2 + 0.5).clamp(0, 1)
 
     def noise(self, shape: tuple[int, ...], seeds: Sequence[int]) -> Tensor:

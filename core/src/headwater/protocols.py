@@ -7,6 +7,10 @@ Any plugin may have `problems(run) -> Sequence[str]`: what is wrong with its set
 rest of a composed run, one sentence each. `headwater check` reports them with its table's name.
 Any plugin may have `notes() -> Sequence[str]`: what a user should know after `load`, one line each;
 `headwater run` and `headwater sample` show them.
+Any plugin may have `state() -> Mapping[str, Tensor | JSON]` and `restore(state) -> None`: what its
+later calls need of earlier ones. A checkpoint holds it, tensors as safetensors, the rest as JSON;
+`state` gives a snapshot that later changes do not reach. Observers may have both too, without
+tensors; `restore` comes before their `start`.
 Any plugin may have `measured() -> Mapping[str, float]`: metrics it gathered since the last call.
 A backbone or a reward may declare `loads_on_meta: ClassVar[bool] = True`: its `load` with the
 device "meta" makes shapes without data from configuration alone, its methods then run on such

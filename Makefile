@@ -1,7 +1,7 @@
 # One virtual environment at the root serves every target.
 PYTHON ?= python3
 BIN := .venv/bin
-PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp plugins/grpo plugins/jagg plugins/sd3 plugins/flux plugins/flux2 \
+PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp plugins/grpo plugins/jagg plugins/lab plugins/sd3 plugins/flux plugins/flux2 \
 	plugins/qwen-image plugins/z-image plugins/rewards-clip plugins/rewards-vlm plugins/rewards-ocr plugins/rewards-remote
 TESTED := $(BIN)/.installed
 OUT ?=
@@ -13,7 +13,7 @@ install: $(TESTED)
 $(TESTED): constraints.txt $(addsuffix /pyproject.toml,$(PACKAGES))
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		torch==2.13.0 numpy hatchling editables pytest pytest-xdist ruff mypy import-linter matplotlib bitsandbytes
+		torch==2.13.0 numpy hatchling editables pytest pytest-xdist ruff mypy import-linter matplotlib
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--no-build-isolation $(addprefix -e ./,$(PACKAGES))
 	touch $(TESTED)

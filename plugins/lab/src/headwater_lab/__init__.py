@@ -1,0 +1,1 @@
+"""The gradient lab: every estimator's gradient beside the exact one, on the same rollouts."""

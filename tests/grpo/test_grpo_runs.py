@@ -47,6 +47,15 @@ def test_the_first_ratio_is_exactly_one_with_the_rollouts_own_micro_batch(mode):
     assert metrics["algorithm/ratio_deviation"] == 0
 
 
+@pytest.mark.parametrize("combine", ["sum", "each"])
+def test_a_step_logs_each_rewards_share_of_the_advantage(combine):
+    size = "reward.size={use='tiny-jpeg-size', weight=0.1}"
+    metrics = trainer_of(size, f"algorithm.combine={combine}").step(0).metrics
+    found = [metrics[f"algorithm/share/{key}"] for key in ("preference", "size")]
+    assert sum(found) == pytest.approx(1, abs=1e-12)
+    assert min(found) > 0
+
+
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-6), ("bfloat16", 5e-3)])
 def test_the_first_ratio_with_another_micro_batch(dtype, bound):
     """Kernels depend on the batch; the bound in bfloat16 is that of its own rounding."""

@@ -19,7 +19,7 @@ import torch
 from accelerate import PartialState
 from torch import Tensor
 
-from headwater import diversity
+from headwater import diversity, processes
 from headwater.comparison_report import build, scores_lines
 from headwater.comparison_setup import Request, Setup, prepare
 from headwater.composition import Named
@@ -27,6 +27,7 @@ from headwater.errors import GuardError, HeadwaterError, InputError, OutputError
 from headwater.faults import blamed, nonfinite
 from headwater.geometry import Draw, micro_batches
 from headwater.images import from_file, save_pairs, to_pixels
+from headwater.progress import notes
 from headwater.randomness import seed_of
 from headwater.run_folder import write_text
 from headwater.sampling import restore
@@ -49,16 +50,25 @@ class Pass:
 
 
 @torch.no_grad()
-def compare(request: Request, said: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+def compare(
+    request: Request,
+    said: Callable[[int, int], None] | None = None,
+    note: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
     """Sample, judge and write everything into a new folder; returns what `eval.json` holds.
 
-    said: told the samples drawn so far, and all of them.
+    said: told the samples drawn so far, and all of them. note: what the plugins have to tell.
     InputError where something is wrong with the request, before any weight loads.
     """
     began = time.monotonic()
+    if processes.world() > 1:
+        raise InputError("eval", [f"it runs in one process, got {processes.world()}"])
     setup = prepare(request)
     folder = _free(request)
     stage = open_stage(setup.run, str(PartialState().device))
+    if note is not None:
+        for text in notes(setup.run):
+            note(text)
     draws = draws_of(setup.run.evaluation_prompts, request.seeds, request.seed)
     with _written(folder):
         passes = []

@@ -78,7 +78,11 @@ def command(
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("sampling and judging", total=None)
-        report = compare(request, lambda done, all_: bar.update(task, completed=done, total=all_))
+        report = compare(
+            request,
+            lambda done, whole: bar.update(task, completed=done, total=whole),
+            lambda text: console.print(text, highlight=False, soft_wrap=True),
+        )
     if as_json:
         click.echo(json.dumps(without_nan(report), indent=1))
     else:

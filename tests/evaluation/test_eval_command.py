@@ -1,5 +1,7 @@
 """`headwater eval` against numbers formed by hand from the pictures and seeds it leaves."""
 
+import base64
+import io
 import itertools
 import json
 import math
@@ -11,6 +13,8 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
+
+from support.scripted_server import Answer, serving
 
 SIDES = ("base", "aligned")
 
@@ -208,6 +212,27 @@ def test_prompts_of_geneval_are_broken_down_by_their_tag(toy_run, headwater, tmp
     assert found["tags"]["colors"]["aligned"]["n"] == 4  # the samples of its one prompt
     whole = found["mean_over_tags"]["aligned"]
     assert whole["mean"] == pytest.approx(statistics.mean(means.values()), abs=1e-12)
+
+
+def test_geneval_judges_both_models_over_http(toy_run, headwater, tmp_path):
+    """Its rules here: more than half of the picture is bright."""
+
+    def respond(_, asked):
+        picture = Image.open(io.BytesIO(base64.b64decode(asked["image"]["base64"])))
+        assert asked["metadata"]["include"]
+        return Answer({"correct": bool((np.array(picture) > 127.5).mean() > 0.5), "score": 0.0})
+
+    (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, GENEVAL)))
+    out = tmp_path / "out"
+    with serving(respond) as server:
+        judge = ("--reward", "geneval", "--set", f"reward.geneval.server={server.url}")
+        report = evaluated(headwater, toy_run, out, "--prompts", tmp_path / "list.jsonl", *judge)
+    for side in SIDES:
+        correct = ((pixels(out, side) > 0.5).mean(axis=(1, 2, 3)) > 0.5).astype(float)
+        assert [row[side]["geneval"] for row in records(out)] == list(correct)
+        tags = [correct[:8].mean(), correct[8:].mean()]
+        found = report["rewards"]["geneval"]["mean_over_tags"][side]["mean"]
+        assert found == pytest.approx(np.mean(tags), abs=1e-12)
 
 
 def test_a_hacked_run_is_called_so(hacked, headwater, tmp_path):

@@ -89,6 +89,36 @@ def test_the_gradient_of_a_run_is_that_of_the_reward_alone(small, run_file):
     torch.testing.assert_close(100 * grads[0], grads[1], rtol=1e-4, atol=1e-6)
 
 
+def test_an_evaluation_measures_how_different_images_are_by_their_features(
+    small, run_file, tmp_path
+):
+    from headwater.images import from_file
+    from headwater.protocols import LoadContext
+
+    run = compose(run_file, [table(small, "clipscore")])
+    train(run, tmp_path / "run")
+    out = tmp_path / "out"
+    asked = ["--prompts", "tiny:eval", "--count", "2", "--seeds", "3", "--reward", "hps"]
+    done = CliRunner().invoke(main, ["eval", str(tmp_path / "run"), "--out", str(out), *asked])
+    assert done.exit_code == 0, done.output
+    report = json.loads((out / "eval.json").read_text())
+    plugin = run.rewards["hps"].plugin
+    plugin.load(LoadContext("cpu"))
+    for side in ("base", "aligned"):
+        distances = []
+        for prompt in range(2):
+            files = [out / "images" / side / f"{prompt:05d}-{s}.png" for s in range(3)]
+            with torch.no_grad():
+                features = plugin.features(torch.stack([from_file(file) for file in files]))
+            cosines = torch.nn.functional.cosine_similarity(features, features.roll(1, 0))
+            distances.append(float(1 - cosines.mean()))
+        found = report["diversity"]["embedding/hps"][side]["mean"]
+        # float32 features; another batch rounds otherwise
+        assert found == pytest.approx(sum(distances) / 2, abs=1e-5)
+        assert found > 1e-3
+    assert report["rewards"]["hps"]["trained"]
+
+
 @pytest.mark.parametrize("use", [*NAMES, "aesthetic"])
 def test_check_and_plan_need_no_weights(run_file, use, monkeypatch):
     monkeypatch.setenv("HOME", str(run_file.parent))

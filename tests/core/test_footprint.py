@@ -5,13 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from click.testing import CliRunner
 from torch import nn
 
+from headwater.cli import main
 from headwater.composition import compose
+from headwater.flops import of_velocity
 from headwater.live_bytes import bytes_of, peak_bytes
 from headwater.loop import train
 from headwater.memory import peak_memory
 from headwater.plan import plan
+from headwater.types import Batch, Prompt, Rollout
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 SHORT = ["steps=2", "evaluation.count=4", "evaluation.every=2", "output.trackers=[]"]
@@ -151,3 +155,36 @@ def test_a_backbone_that_does_not_say_has_no_memory_plan(monkeypatch):
     run = compose(PLUGINS / "tiny" / "examples" / "tiny-leapalign.toml", ["steps=1"])
     monkeypatch.setattr(type(run.backbone.plugin), "loads_on_meta", False)
     assert plan(run, ("stream",))["memory"] is None
+
+
+class Linear:
+    """A velocity of one matrix product."""
+
+    def __init__(self):
+        self.matrix = torch.nn.Parameter(torch.empty(48, 48, device="meta"))
+
+    def velocity(self, x, sigma, conditioning):
+        return (x.flatten(1) @ self.matrix).view_as(x)
+
+
+def test_flops_are_two_for_each_multiplication_and_addition():
+    states = torch.empty(3, 5, 3, 4, 4, device="meta")
+    batch = Batch((Prompt(""),) * 5, None, (0,) * 5, (0,) * 5, 4, 4, 2)
+    forward, backward = of_velocity(Linear(), Rollout(batch, states, torch.tensor([1.0, 0.5, 0.0])))
+    assert forward == 2 * 48 * 48
+    assert backward == forward  # the weight's gradient; the input asks for none
+
+
+def test_plans_side_by_side_and_their_flops():
+    files = [PLUGINS / "flowbp" / "examples" / "flowbp-sparse.toml"] * 2
+    sets = ["--set", "steps=2"]
+    result = CliRunner().invoke(main, ["plan", *map(str, files), *sets])
+    assert result.exit_code == 0, result.output
+    assert result.output.count("flowbp-sparse") >= 4
+    found = plan(compose(files[0], ["steps=2"]), ("stream",))
+    flops, total = found["memory"]["flops"], found["total"]
+    each = 2  # network evaluations of a guided velocity
+    expected = total["forwards"] // each * flops["forward"]
+    assert total["flops"] == expected + total["backwards"] // each * flops["backward"]
+    # Two products for each in the backward of a trained layer, but the input layer's: near 2.
+    assert 1.0 < flops["backward"] / flops["forward"] < 2.0

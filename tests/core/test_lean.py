@@ -1,5 +1,6 @@
 """What makes a run smaller: 8-bit moments, rollouts on the CPU, a decoder that waits there."""
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ from headwater.trainer import Trainer
 PLUGINS = Path(__file__).parents[2] / "plugins"
 FILE = PLUGINS / "tiny" / "examples" / "tiny-leapalign.toml"
 SMALL = ["rollout.steps=4", "prompts.per_step=2", "evaluation.count=2", "output.trackers=[]"]
+needs_bitsandbytes = pytest.mark.skipif(
+    importlib.util.find_spec("bitsandbytes") is None,
+    reason='an optional extra of core, "headwater[8bit]"',
+)
 EIGHT = ["optimizer.states=8bit", "backbone.train=full", "optimizer.lr=1e-3"]
 
 
@@ -24,6 +29,7 @@ def weights(folder, step):
     return load_file(folder / "checkpoints" / f"step-{step:06d}" / "weights.safetensors")
 
 
+@needs_bitsandbytes
 def test_eight_bit_moments_step_nearly_like_full_ones():
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(8192, generator=generator)
@@ -43,6 +49,7 @@ def test_eight_bit_moments_step_nearly_like_full_ones():
     assert not torch.equal(*ends)
 
 
+@needs_bitsandbytes
 def test_a_run_with_eight_bit_moments_resumes_to_the_same_bits(tmp_path):
     sets = [*SMALL, *EIGHT, "output.checkpoint_every=2", "evaluation.every=100"]
     train(compose(FILE, [*sets, "steps=4"]), tmp_path / "straight")
@@ -53,6 +60,7 @@ def test_a_run_with_eight_bit_moments_resumes_to_the_same_bits(tmp_path):
         assert torch.equal(one[name], two[name])
 
 
+@needs_bitsandbytes
 def test_the_plan_counts_eight_bit_moments():
     memory = plan(compose(FILE, [*SMALL, *EIGHT]), ("stream",))["memory"]
     trainer = Trainer(open_stage(compose(FILE, [*SMALL, *EIGHT]), "cpu"))

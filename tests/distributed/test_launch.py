@@ -21,7 +21,8 @@ def weights(folder, step):
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path, sharded):
     double = ["--set", 'backbone.dtype="float64"', "--set", 'reward.preference.dtype="float64"']
-    sets = [*SMALL, *HELD_OUT, *double, "--set", "output.checkpoint_every=2"]
+    output = ["--set", "output.checkpoint_every=2", "--set", 'output.trackers=["jsonl"]']
+    sets = [*SMALL, *HELD_OUT, *double, *output]
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     arguments = [MAIN, "run", FILE, *sets]
     done = launch(1, *arguments, "--set", "steps=4", "--out", straight)

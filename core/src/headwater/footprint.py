@@ -18,6 +18,7 @@ from torch import Tensor
 from headwater import meta_stages
 from headwater.composition import Named, Run
 from headwater.engine import MODES, Mode
+from headwater.flops import of_velocity
 from headwater.live_bytes import bytes_of
 from headwater.protocols import LoadContext
 from headwater.types import Batch, Prompt, Request, Rollout, Surrogate
@@ -52,6 +53,8 @@ class Footprint:
     """Mode: most activations of the engine's forwards and backwards."""
     autocast: int
     """bfloat16 copies of the float32 weights, which a graph keeps under mixed precision."""
+    flops: Mapping[str, int]
+    """Of a sample's velocity: `forward`, guidance included, and `backward`."""
     uncounted: Sequence[str]
     """Rewards whose weights and graph are not among these numbers."""
 
@@ -111,6 +114,7 @@ def footprint(
         decoding=meta_stages.decoding(backbone, rollout, rewards, graph=not per_step),
         engine=meta_stages.engine(network, run, lower, surrogates, modes),
         autocast=bytes_of(dict(network.network.named_parameters())) if mixed else 0,
+        flops=dict(zip(("forward", "backward"), of_velocity(network, lower), strict=True)),
         uncounted=tuple(key for key in run.rewards if key not in rewards),
     )
 

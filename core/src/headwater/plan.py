@@ -13,10 +13,10 @@ import attrs
 import torch
 from torch import Tensor
 
+from headwater import footprint
 from headwater.composition import Run
 from headwater.counting import CountedBackbone
 from headwater.engine import Engine, Mode
-from headwater.footprint import footprint, memory
 from headwater.geometry import (
     indices_seed,
     micro_batches,
@@ -81,7 +81,16 @@ def plan(run: Run, memory_modes: Sequence[Mode] = ()) -> dict[str, Any]:
     if run.evaluation_prompts:
         stops = {0, file.steps, *range(0, file.steps + 1, file.evaluation.every)}
         evaluations = len(stops)
-    each = run.backbone.plugin.network_evaluations(file.rollout.guidance)[0]
+    each, each_backward = run.backbone.plugin.network_evaluations(file.rollout.guidance)
+    memory = _memory(run, planner, memory_modes)
+    total = {
+        "forwards": sum(work.forwards for work in every),
+        "backwards": sum(work.backwards for work in every),
+    }
+    if memory:
+        flops = memory["flops"]
+        work = total["forwards"] // each * flops["forward"]
+        total["flops"] = work + total["backwards"] // each_backward * flops["backward"]
     steps = file.evaluation.steps or file.rollout.steps
     return {
         "name": file.name,
@@ -104,23 +113,21 @@ def plan(run: Run, memory_modes: Sequence[Mode] = ()) -> dict[str, Any]:
             "engine_forwards": _spread([work.engine for work in every]),
             "backwards": _spread([work.backwards for work in every]),
         },
-        "total": {
-            "forwards": sum(work.forwards for work in every),
-            "backwards": sum(work.backwards for work in every),
-        },
+        "total": total,
         "evaluation": {
             "evaluations": evaluations,
             "prompts": len(run.evaluation_prompts),
             "forwards": evaluations * len(run.evaluation_prompts) * steps * each,
         },
-        "memory": _memory(run, planner, memory_modes),
+        "memory": memory,
     }
 
 
 def _memory(run: Run, planner: Planner, modes: Sequence[Mode]) -> dict[str, Any] | None:
     if not modes:
         return None
-    return memory(footprint(run, list(planner.surrogates.values()), modes), run.file.engine.mode)
+    found = footprint.footprint(run, list(planner.surrogates.values()), modes)
+    return footprint.memory(found, run.file.engine.mode)
 
 
 def _spread(values: Sequence[int]) -> dict[str, float]:

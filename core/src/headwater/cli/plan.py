@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import click
 
 
 @click.command("plan")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--modes", "every_mode", is_flag=True, help="Memory of every engine mode.")
@@ -21,13 +23,16 @@ import click
     help="GB (1e9 bytes) of the device that must hold it; default this machine's.",
 )
 def command(
-    file: Path,
+    files: tuple[Path, ...],
     overrides: tuple[str, ...],
     as_json: bool,
     every_mode: bool,
     gigabytes: float | None,
 ) -> None:
-    """Show a run's resolved file, geometry, network work and memory, without weights."""
+    """Show a run's resolved file, geometry, network work and memory, without weights.
+
+    Several run files are shown side by side.
+    """
     import tomli_w
 
     from headwater.composition import compose, resolved
@@ -35,18 +40,21 @@ def command(
     from headwater.memory import device_memory
     from headwater.plan import plan
 
-    run = compose(file, overrides)
-    found = plan(run, MODES if every_mode else (run.file.engine.mode,))
     device = int(gigabytes * 1e9) if gigabytes else device_memory()
-    if found["memory"]:
-        found["memory"] |= {"device": device, "fits": fits(found["memory"], device)}
-    table = resolved(run)
+    plans = []
+    for run in [compose(file, overrides) for file in files]:
+        found = plan(run, MODES if every_mode else (run.file.engine.mode,))
+        if found["memory"]:
+            found["memory"] |= {"device": device, "fits": fits(found["memory"], device)}
+        plans.append({**found, "resolved": resolved(run)})
     if as_json:
-        click.echo(json.dumps({**found, "resolved": table}, indent=1))
-        return
-    click.echo(tomli_w.dumps(table))
-    _print(found)
-    _print_memory(found["memory"], run.backbone.entry.name)
+        click.echo(json.dumps(plans[0] if len(plans) == 1 else plans, indent=1))
+    elif len(plans) > 1:
+        _print_beside(plans)
+    else:
+        click.echo(tomli_w.dumps(plans[0]["resolved"]))
+        _print(plans[0])
+        _print_memory(plans[0]["memory"], plans[0]["resolved"]["backbone"]["use"])
 
 
 def fits(memory: dict[str, Any], device: int) -> bool:
@@ -66,11 +74,44 @@ def _print(found: dict[str, Any]) -> None:
         low, high = spread["min"], spread["max"]
         several = f"  ({low} to {high})" if low != high else ""
         click.echo(f"  {key.replace('_', ' '):20s} {spread['mean']:10.1f}{several}")
-    click.echo(f"total: {total['forwards']} forwards, {total['backwards']} backwards")
+    flops = f", {total['flops'] / 1e15:.4g} PFLOP" if "flops" in total else ""
+    click.echo(f"total: {total['forwards']} forwards, {total['backwards']} backwards{flops}")
     click.echo(
         f"evaluation: {evaluation['evaluations']} times {evaluation['prompts']} prompts, "
         f"{evaluation['forwards']} forwards"
     )
+
+
+def _print_beside(plans: list[dict[str, Any]]) -> None:
+    """One column a run file."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", *[found["name"] for found in plans])
+
+    def row(title: str, value: Callable[[dict[str, Any]], object]) -> None:
+        table.add_row(title, *[str(value(found)) for found in plans])
+
+    row("estimator", lambda found: found["resolved"]["estimator"]["use"])
+    row("engine mode", lambda found: found["resolved"]["engine"]["mode"])
+    for key in ("optimizer_steps", "samples_per_step", "micro_batches_per_step", "rollout_steps"):
+        row(key.replace("_", " "), itemgetter(key))
+    for key in plans[0]["per_step"]:
+        means = [f"{found['per_step'][key]['mean']:.1f}" for found in plans]
+        table.add_row(f"{key.replace('_', ' ')} a step", *means)
+    row("PFLOP in all", lambda found: f"{found['total'].get('flops', 0) / 1e15:.4g}")
+    row("always held, GB", lambda found: _gigabytes(found, "resident"))
+    row("peak, GB", lambda found: _gigabytes(found, "peak"))
+    row("fits", lambda found: found["memory"]["fits"] if found["memory"] else "-")
+    Console().print(table)
+
+
+def _gigabytes(found: dict[str, Any], key: str) -> str:
+    memory = found["memory"]
+    if memory is None:
+        return "-"
+    value = memory["peak"][memory["mode"]] if key == "peak" else memory[key]
+    return f"{value / 1e9:.3f}"
 
 
 def _print_memory(memory: dict[str, Any] | None, backbone: str) -> None:

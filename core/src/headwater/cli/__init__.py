@@ -27,6 +27,7 @@ _COMMANDS = {
     "plan": "Show what a run will do, without weights.",
     "plugins": "List the installed plugins.",
     "show": "Show a plugin's options, defaults and paper.",
+    "cite": "Print BibTeX for what a run file uses.",
     "sample": "Draw images from a trained run.",
     "eval": "Compare a trained run with the model before training.",
     "export": "Write a run's trained weights for use elsewhere.",

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import math
+import resource
 import shutil
 import statistics
 
@@ -335,6 +336,36 @@ def test_a_wrong_folder_is_one_paragraph(toy_run, headwater, tmp_path):
     assert result.exit_code == 2
     assert "it is not an empty folder; nothing was written" in result.output
     assert [p.name for p in (tmp_path / "full").iterdir()] == ["file"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_paragraph(toy_run, headwater, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "inside"):
+        result = headwater("eval", toy_run, "--out", out)
+        assert result.exit_code == 2, result.output
+        assert result.output.startswith("Error: ")
+        assert "Traceback" not in result.output
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_weights_that_are_missing_leave_no_folder(toy_run, headwater, tmp_path):
+    asked = ("--reward", "clip=clipscore", "--set", f"reward.clip.model={tmp_path / 'none'}")
+    result = headwater("eval", toy_run, "--out", tmp_path / "out", *asked)
+    assert result.exit_code == 2
+    assert "[reward.clip]: model: " in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_one_paragraph(toy_run, headwater, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60, before[1]))  # a picture is larger
+    try:
+        result = headwater("eval", toy_run, "--out", tmp_path / "out", "--count", 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert result.exit_code == 1, result.output
+    assert "the evaluation cannot be written: " in result.output
+    assert "Traceback" not in result.output
 
 
 def test_a_run_without_an_average_says_so(toy_file, headwater, tmp_path):

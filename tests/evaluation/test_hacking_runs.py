@@ -63,6 +63,15 @@ def test_a_warning_is_said_once_and_the_run_goes_on(hacked_file, tmp_path):
     assert streaks[-1] > 1
 
 
+def test_a_warning_with_the_last_step_ends_with_exit_code_3_too(hacked_file, headwater, tmp_path):
+    sets = [f"--set={text}" for text in ("steps=4", "evaluation.patience=1", "evaluation.every=4")]
+    result = headwater("run", hacked_file, "--out", tmp_path / "out", *sets)
+    assert result.exit_code == 3, result.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["steps"], summary["stopped"]) == (4, "reward hacking")
+    assert (tmp_path / "out" / "checkpoints" / "step-000004").is_dir()
+
+
 def test_a_stopped_run_goes_on_when_asked_and_keeps_its_warning(
     hacked, hacked_file, headwater, disk
 ):

@@ -29,7 +29,7 @@ from headwater.geometry import Draw, micro_batches
 from headwater.images import from_file, save_pairs, to_pixels
 from headwater.progress import notes
 from headwater.randomness import seed_of
-from headwater.run_folder import write_text
+from headwater.run_folder import is_unwritable, write_text
 from headwater.sampling import restore
 from headwater.stage import Stage, open_stage
 from headwater.statistics import without_nan
@@ -65,12 +65,12 @@ def compare(
         raise InputError("eval", [f"it runs in one process, got {processes.world()}"])
     setup = prepare(request)
     folder = _free(request)
-    stage = open_stage(setup.run, str(PartialState().device))
-    if note is not None:
-        for text in notes(setup.run):
-            note(text)
     draws = draws_of(setup.run.evaluation_prompts, request.seeds, request.seed)
-    with _written(folder):
+    with _made(folder):
+        stage = open_stage(setup.run, str(PartialState().device))
+        if note is not None:
+            for text in notes(setup.run):
+                note(text)
         passes = []
         for number, name in enumerate(("base", "aligned")):
             if name == "aligned" and setup.checkpoint is not None:
@@ -186,13 +186,21 @@ def _free(request: Request) -> Path:
 
 
 @contextmanager
-def _written(folder: Path) -> Iterator[None]:
-    """Make the folder; within it an error of the system says which folder it was."""
+def _made(folder: Path) -> Iterator[None]:
+    """Make the folder; gone again where nothing came into it. OutputError where a disk is full."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), [f"the output folder cannot be made: {error}"]) from None
+    try:
         yield
     except OSError as error:
+        if not is_unwritable(error):
+            raise
         raise OutputError(f"{folder}: the evaluation cannot be written: {error}") from error
+    finally:
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _counted(

@@ -169,7 +169,7 @@ class _Session:
         if value > self.best and self.done:
             self.best, self.best_name = value, name
             self._checkpoint()
-        for text in self.watch.warnings[told:]:
+        for text in self.watch.warnings[told:] if processes.first() else ():
             self.progress.note(
                 f"WARNING: {text}. The best checkpoint by {key!r} is {self.best_name}."
             )

@@ -168,3 +168,13 @@ def test_jagg_by_group_agrees_with_its_own_probe():
         assert group["norm_ratio"]["mean"] == pytest.approx(other["norm_ratio"]["mean"], rel=1e-4)
     assert not row["draws_indices"]
     assert row["cosine"]["mean"] < 0.9999
+
+
+def test_an_estimator_that_remembers_sees_a_rollout_before_the_first_that_counts():
+    """A calibrated basis is fitted on one rollout and used on the next."""
+    table = "window=3,routed=1.0"
+    names = f"jagg{{{table}}},jagg{{{table},basis='calibrated'}}"
+    found = compare(JAGG, names, SMALL, Options(1, 1)).summary["estimators"]
+    linear, fitted = ([group["cosine"]["mean"] for group in row["groups"]] for row in found)
+    assert all(abs(a - b) > 1e-6 for a, b in zip(linear, fitted, strict=True))
+    assert found[1]["forwards"]["mean"] == found[0]["forwards"]["mean"], "no fit is counted"

@@ -160,11 +160,14 @@ class _Session:
         return Comparison(self.shared, self.probes, self.records, blocks, self._summary())
 
     def _warm(self, version: int) -> None:
-        """One more rollout, uncounted, for estimators that fit something to earlier ones."""
+        """One more rollout, uncounted, for estimators that fit something to earlier ones.
+
+        To them it is the first optimizer step of a run whose weights never change.
+        """
         cached = cache(self.stage, self.options.rollouts, version, self.parts)
         for probe in self.probes:
             if probe.remembers:
-                probe.gradient(cached, 0)
+                probe.gradient(cached, None)
                 self.told(Progress(0, self.options.rollouts, probe.label, 1))
 
     def _rollout(self, number: int, cached: Cached) -> None:

@@ -1,7 +1,7 @@
 """One rollout: the reference's gradient, then every estimator's, draw by draw.
 
-At any moment there are six gradient-sized buffers: the reference, the mean over draws, the pass's
-total, `.grad`, and two for the parts of a step or group. Their number grows with nothing.
+At most eight gradient-sized buffers are held: the reference, the mean over draws, the pass's total,
+`.grad`, and four while the part of a step or group is compared. Their number grows with nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headwater.collection import collect
 from headwater.composition import Run
 from headwater.engine import Engine
 from headwater.faults import note_failures
-from headwater.geometry import Draw, micro_batches, rollout_draws, schedule_of
+from headwater.geometry import Draw, indices_seed, micro_batches, rollout_draws, schedule_of
 from headwater.memory import peak_memory
 from headwater.randomness import generator_of
 from headwater.rollout import RolloutLoop
@@ -114,8 +114,11 @@ class Probe:
         """Whether earlier rollouts change what it does."""
         return hasattr(self.stage.run.estimator.plugin, "state")
 
-    def gradient(self, cached: Cached, draw: int) -> tuple[list[Tensor], Pass]:
-        """The gradient of a rollout's mean loss. Its tensors are overwritten by the next call."""
+    def gradient(self, cached: Cached, draw: int | None) -> tuple[list[Tensor], Pass]:
+        """The gradient of a rollout's mean loss. Its tensors are overwritten by the next call.
+
+        draw: None for the indices that the first optimizer step of the run would draw.
+        """
         watch, backbone = self.watch, self.stage.backbone
         watch.begin()
         before, began = backbone.forwards, now()
@@ -155,11 +158,13 @@ class Probe:
         )
         self.watch.trained.clear()
 
-    def _generator(self, item: Item, rollout: int, draw: int) -> torch.Generator:
+    def _generator(self, item: Item, rollout: int, draw: int | None) -> torch.Generator:
         """The same for every estimator: those that draw alike are compared on the same draws."""
         file = self.stage.run.file
         per_part = file.prompts.per_step // file.estimator.core["draws"]
         part = item.rollout.batch.group_ids[0] // per_part
+        if draw is None:
+            return generator_of(*indices_seed(file, 0, part))
         return generator_of(file.seed, "compare", rollout, draw, part)
 
 

@@ -9,6 +9,8 @@ from families.family_cases import FAMILIES
 from families.test_training import PROMPTS, TOML
 from headwater.composition import compose
 from headwater.errors import InputError
+from headwater.families import folder
+from headwater.protocols import LoadContext
 from headwater.types import Prompt
 from support import tiny_pipelines
 
@@ -66,7 +68,9 @@ def test_a_size_that_does_not_divide(folders, check, name, size):
 
 @pytest.mark.parametrize(("name", "most"), [("sd3", 64), ("z-image", 128)])
 def test_a_size_beyond_the_positions(folders, check, name, most):
-    check(name, folders(name), f"rollout.height={most}")
+    with pytest.raises(InputError) as error:  # the reward of these runs takes 32 x 32 alone
+        check(name, folders(name), f"rollout.height={most}")
+    assert "positions" not in str(error.value)
     with pytest.raises(InputError, match=f"positions end at {most} pixels"):
         check(name, folders(name), f"rollout.height={2 * most}")
 
@@ -112,3 +116,58 @@ def test_a_qwen_template_that_leaves_nothing_of_an_empty_negative(folders, check
 def test_a_qwen_template_without_one_place_for_the_prompt(template):
     with pytest.raises(ValueError, match=r"expected text with one \{\} for the prompt"):
         FAMILIES["qwen-image"].plugin("model", template=template)
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "garbage"])
+@pytest.mark.parametrize("part", ["transformer", "vae"])
+def test_damaged_weights_are_one_paragraph(folders, tmp_path, part, how):
+    model = tmp_path / "model"
+    shutil.copytree(folders("sd3"), model)
+    (weights,) = (model / part).glob("*.safetensors")
+    if how == "missing":
+        weights.unlink()
+    else:
+        whole = weights.read_bytes()
+        weights.write_bytes(whole[:1000] if how == "truncated" else b"\x00" * len(whole))
+    plugin = FAMILIES["sd3"].plugin(str(model), dtype="float32", max_length=24)
+    parts = ("transformer", "vae", "scheduler", *plugin.encoders)
+    found = folder.problems_of(str(model), plugin.pipelines, parts)
+    if how == "missing":
+        assert found == [
+            f"model: {model}/{part} holds no weights (*.safetensors); copy the whole pipeline folder"
+        ]
+        return
+    assert found == []
+    with pytest.raises(InputError, match="cannot be loaded") as error:
+        plugin.load(LoadContext("cpu", prompts=()))
+    assert len(str(error.value)) < 900
+
+
+def test_a_reward_that_cannot_read_the_prompts_says_so_before_loading(folders, tmp_path):
+    (tmp_path / "prompts.txt").write_text("a cat\n")
+    path = tmp_path / "run.toml"
+    path.write_text(
+        f"""
+name = "cat"
+seed = 1
+steps = 1
+[backbone]
+use = "sd3"
+model = "{folders("sd3")}"
+[prompts]
+file = "prompts.txt"
+per_step = 1
+micro_batch = 1
+[rollout]
+height = 32
+width = 32
+[reward.preference]
+use = "tiny-preference"
+[algorithm]
+use = "direct"
+[estimator]
+use = "leapalign"
+"""
+    )
+    with pytest.raises(InputError, match="unknown word 'cat'"):
+        compose(path)

@@ -61,6 +61,12 @@ def mismatches(
             f"[dynamics]: algorithm {algorithm.entry.name!r} takes Euler steps only, so dynamics "
             f"{made['dynamics'].entry.name!r} would never be used; leave the table out"
         )
+    dtype = getattr(made["backbone"].plugin, "dtype", "")
+    if file.engine.precision == "bfloat16" and dtype == "float64":
+        problems.append(
+            '[engine] precision: "bfloat16" is mixed precision over float32 weights, and '
+            '[backbone] dtype is "float64", which autocast leaves alone'
+        )
     guidance = file.rollout.guidance
     if made["backbone"].plugin.guidance_kind == "none" and guidance not in (0.0, 1.0):
         problems.append(

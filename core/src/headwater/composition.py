@@ -110,12 +110,14 @@ def _in_company(run: Run) -> list[str]:
     """Problems that a plugin sees only beside the others, or at this number of steps."""
     from headwater.plan import Planner
 
-    found = [
-        f"[{named.key}]: {problem}"
-        for named in run.named
-        if hasattr(named.plugin, "problems")
-        for problem in named.plugin.problems(run)
-    ]
+    found: list[str] = []
+    for named in run.named:
+        if not hasattr(named.plugin, "problems"):
+            continue
+        try:
+            found += [f"[{named.key}]: {problem}" for problem in named.plugin.problems(run)]
+        except ValueError as error:
+            found.append(f"[{named.key}]: {error}")
     if not found:
         try:
             Planner(run).step(0)

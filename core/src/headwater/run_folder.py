@@ -28,7 +28,8 @@ def new_folder(run: Run, out: str | Path | None) -> Path:
             what = "is not an empty folder" if folder.is_dir() else "is a file"
             if (folder / "run.toml").exists():
                 what = "already holds a run"
-            hint = "; --resume goes on with a run" if what == "already holds a run" else ""
+            begun = any((folder / "checkpoints").glob("step-*"))
+            hint = "; --resume goes on with it" if begun else "; take another folder"
             problem = f"the output folder {what}; nothing was written{hint}"
             raise InputError(str(folder), [problem])
         (folder / "samples").mkdir(parents=True)

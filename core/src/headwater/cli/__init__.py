@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from importlib import import_module, metadata
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -20,6 +21,8 @@ from headwater.errors import HeadwaterError, PluginError
 # Threads that wait by spinning stall each other where other work shares the cores. It is read when
 # torch loads, so it stands before any command.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# torch's profiler, which measures peak memory, tells of buffers that are older than it.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 _COMMANDS = {
     "run": "Train a run file.",
@@ -57,7 +60,8 @@ class _Lazy(click.Group):
             formatter.write_dl(list({**_COMMANDS, **added}.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Errors that explain themselves are shown without a traceback."""
+        """Errors that explain themselves are shown without a traceback, warnings without source."""
+        warnings.showwarning = _said
         try:
             return super().invoke(ctx)
         except HeadwaterError as error:
@@ -68,6 +72,19 @@ class _Lazy(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             sys.exit(130)
+
+
+def _said(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning in one line; those of libraries keep their kind."""
+    kind = "" if category is UserWarning else f"{category.__name__}: "
+    click.echo(f"Warning: {kind}{message}", err=True)
 
 
 def _added() -> dict[str, Entry]:

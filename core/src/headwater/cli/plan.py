@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
@@ -19,7 +20,7 @@ import click
 @click.option(
     "--memory",
     "gigabytes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, min_open=True, max=1e9),
     help="GB (1e9 bytes) of the device that must hold it; default this machine's.",
 )
 def command(
@@ -40,6 +41,8 @@ def command(
     from headwater.memory import device_memory
     from headwater.plan import plan
 
+    if gigabytes is not None and math.isnan(gigabytes):
+        raise click.BadParameter("expected a number of GB, got nan", param_hint="--memory")
     device = int(gigabytes * 1e9) if gigabytes else device_memory()
     plans = []
     for run in [compose(file, overrides) for file in files]:
@@ -54,7 +57,7 @@ def command(
     else:
         click.echo(tomli_w.dumps(plans[0]["resolved"]))
         _print(plans[0])
-        _print_memory(plans[0]["memory"], plans[0]["resolved"]["backbone"]["use"])
+        _print_memory(plans[0]["memory"], plans[0]["resolved"])
 
 
 def fits(memory: dict[str, Any], device: int) -> bool:
@@ -114,10 +117,11 @@ def _gigabytes(found: dict[str, Any], key: str) -> str:
     return f"{value / 1e9:.3f}"
 
 
-def _print_memory(memory: dict[str, Any] | None, backbone: str) -> None:
+def _print_memory(memory: dict[str, Any] | None, resolved: dict[str, Any]) -> None:
     """Bytes by kind in GB, and what to do where they are too many."""
     if memory is None:
-        click.echo(f"memory: backbone {backbone!r} does not say (it has no loads_on_meta)")
+        name = resolved["backbone"]["use"]
+        click.echo(f"memory: backbone {name!r} does not say (it has no loads_on_meta)")
         return
     counts = memory["parameters"]
     click.echo(
@@ -125,8 +129,9 @@ def _print_memory(memory: dict[str, Any] | None, backbone: str) -> None:
     )
     click.echo("memory of one process, GB (1e9 bytes):")
     rows = {f"weights, {key}": value for key, value in memory["weights"].items()}
+    named = {"average": "average, twice while evaluated"}
     for key in ("gradients", "optimizer", "average", "reference", "rollout", "conditioning"):
-        rows[key] = memory[key]
+        rows[named.get(key, key)] = memory[key]
     rows |= {"sampling (activations)": memory["sampling"]}
     rows |= {"decoder and rewards (activations)": memory["decoding"]}
     rows |= {f"engine, {mode} (activations)": size for mode, size in memory["engine"].items()}
@@ -140,6 +145,19 @@ def _print_memory(memory: dict[str, Any] | None, backbone: str) -> None:
     if not memory["fits"]:
         click.echo(
             f"WARNING: this will not fit a device of {memory['device'] / 1e9:.1f} GB. What makes "
-            'it smaller: train = "lora", checkpointing = true, a smaller micro_batch, '
-            'mode = "stream", optimizer.ema = 0'
+            f"it smaller: {', '.join(_smaller(resolved))}"
         )
+
+
+def _smaller(resolved: dict[str, Any]) -> list[str]:
+    """Settings that this run does not have yet; the last always holds."""
+    backbone = resolved["backbone"]
+    choices = {
+        '[backbone] train = "lora"': backbone.get("train") == "full",
+        "checkpointing = true": backbone.get("checkpointing") is False,
+        "[prompts] micro_batch = 1": resolved["prompts"]["micro_batch"] > 1,
+        '[engine] mode = "stream"': resolved["engine"]["mode"] != "stream",
+        "[optimizer] ema = 0": resolved["optimizer"]["ema"] != 0,
+        '[optimizer] states = "8bit"': resolved["optimizer"]["states"] == "full",
+    }
+    return [*(text for text, open_ in choices.items() if open_), "FSDP2 over several GPUs"]

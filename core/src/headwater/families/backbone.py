@@ -47,7 +47,7 @@ class FamilyBackbone:
     model: str
     """Folder of a diffusers pipeline, or a hub id."""
     train: Literal["lora", "full"] = "lora"
-    """A LoRA on the attention and MLP layers, or the whole transformer."""
+    """A LoRA on the attention layers and, where a family names them, MLPs; or everything."""
     rank: int = attrs.field(default=32, validator=at_least(1))
     """Rank of the LoRA."""
     alpha: float = attrs.field(default=64.0, validator=above(0))
@@ -190,7 +190,8 @@ class FamilyBackbone:
         index = folder.model_index(str(self._folder))
         missing = {name: None for name in without if name in index}
         cls = folder.pipeline_class(self._folder)
-        return cls.from_pretrained(self._folder, dtype=self._dtype, **missing)
+        with folder.readable(self._folder):
+            return cls.from_pretrained(self._folder, dtype=self._dtype, **missing)
 
     def _embeddings(self, texts: Sequence[str]) -> list[Embedding]:
         with self._encoding() as encode:

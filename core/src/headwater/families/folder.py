@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+
+from headwater.errors import InputError, did_you_mean
 
 
 def model_index(model: str) -> dict[str, Any]:
@@ -22,7 +27,10 @@ def component_config(model: str, component: str, package: str) -> Mapping[str, A
         found: Mapping[str, Any] = known[model][component]
         return found
     name = "scheduler_config.json" if component == "scheduler" else "config.json"
-    return _small_file(model, component, name)
+    try:
+        return _small_file(model, component, name)
+    except ValueError as error:
+        raise ValueError(f"{error}{did_you_mean(model, list(known))}") from error
 
 
 @lru_cache
@@ -38,6 +46,17 @@ def pipeline_class(path: Path) -> Any:
     import diffusers
 
     return getattr(diffusers, model_index(str(path))["_class_name"])
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Within it a file that cannot be loaded is an InputError of one paragraph."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:500] or type(error).__name__
+        hint = "a file is damaged or of another version; copy the pipeline folder anew"
+        raise InputError(str(path), [f"it cannot be loaded: {reason}; {hint}"]) from error
 
 
 def is_local(model: str) -> bool:
@@ -68,11 +87,21 @@ def problems_of(model: str, pipelines: Sequence[str], components: Sequence[str])
         wanted = " or ".join(pipelines)
         return [f"model: {model} holds a {got or 'pipeline of no class'}, expected {wanted}"]
     folder = Path(model).expanduser()
-    return [
+    found = [
         f"model: {model} has no {part}/; copy the whole pipeline folder"
         for part in components
         if index.get(part, [None])[0] is not None and not (folder / part).is_dir()
     ]
+    return found + [
+        f"model: {model}/{part} holds no weights (*.safetensors); copy the whole pipeline folder"
+        for part in components
+        if (folder / part / "config.json").is_file() and not _weights(folder / part)
+    ]
+
+
+def _weights(component: Path) -> list[Path]:
+    """Weight files, whole or in pieces."""
+    return [*component.glob("*.safetensors"), *component.glob("*.bin")]
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,12 @@ import click
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("--rollouts", default=3, type=click.IntRange(1), help="Rollouts to measure on.")
-@click.option("--threshold", default=0.9, type=float, help="Least cosine of a routed group.")
+@click.option(
+    "--threshold",
+    default=0.9,
+    type=click.FloatRange(-1, 1),
+    help="Least cosine of a routed group.",
+)
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a picture (PNG, SVG, PDF).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -32,6 +37,8 @@ def command(
 
     if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise click.BadParameter(f"expected a .png, .svg or .pdf file, got {plot}")
+    if threshold != threshold:
+        raise click.BadParameter("expected a cosine, got nan", param_hint="--threshold")
     found = probe(file, overrides, rollouts, threshold)
     if plot is not None:
         picture(found, plot)

@@ -115,7 +115,10 @@ class Jagg:
         """None; warns where nothing is saved, and where a fit would not be used again."""
         from headwater.geometry import schedule_of
 
-        trained = [schedule_of(run, step).trained for step in range(min(2, run.file.steps))]
+        try:
+            trained = [schedule_of(run, step).trained for step in range(min(2, run.file.steps))]
+        except ValueError:
+            return []  # no schedule at all: core says why
         size = min(self.window, len(trained[0]))
         if size <= len(self.nodes) or self.routed == 0:
             warnings.warn(

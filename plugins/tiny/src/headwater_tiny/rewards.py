@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import ClassVar, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 import torch
@@ -16,7 +17,27 @@ from headwater.types import Batch
 from headwater.validators import in_range
 from headwater_tiny.detector import judge
 from headwater_tiny.draw import SIZE
+from headwater_tiny.grammar import parse
 from headwater_tiny.preference import MARGIN, PreferenceScorer, load_preference
+from headwater_tiny.text import tokenize
+
+if TYPE_CHECKING:
+    from headwater.composition import Run
+
+
+def _unreadable(run: Run, plugin: object, read: Callable[[str], object]) -> list[str]:
+    """What is wrong with a size or with the first prompt that is no sentence of the grammar."""
+    table = run.file.rollout
+    if (table.height, table.width) != (SIZE, SIZE):
+        return [f"it judges images of {SIZE} x {SIZE}, not {table.height} x {table.width}"]
+    trained = any(named.plugin is plugin for named in run.rewards.values())
+    prompts = (*(run.prompts if trained else ()), *run.evaluation_prompts)
+    for prompt in prompts:
+        try:
+            read(prompt.text)
+        except ValueError as error:
+            return [f"it knows only the tiny model's prompts: {error}"]
+    return []
 
 
 def _check(images: Tensor, who: str) -> None:
@@ -41,6 +62,10 @@ class TinyPreference:
         """Load the frozen scorer."""
         self._scorer = load_preference(getattr(torch, self.dtype)).to(context.device)
 
+    def problems(self, run: Run) -> list[str]:
+        """A size or a prompt that it was not made for."""
+        return _unreadable(run, self, lambda text: tokenize([text]))
+
     @hookimpl
     def score(self, images: Tensor, batch: Batch) -> Tensor:
         """(B,) scores in (-2, 2), smooth in images (B, 3, 32, 32)."""
@@ -62,6 +87,10 @@ class TinyDetector:
 
     def load(self, context: LoadContext) -> None:
         """Nothing to load."""
+
+    def problems(self, run: Run) -> list[str]:
+        """A size or a prompt that it was not made for."""
+        return _unreadable(run, self, parse)
 
     @hookimpl
     def score(self, images: Tensor, batch: Batch) -> Tensor:

@@ -12,7 +12,7 @@ Sizes = dict[str, Tensor]
 
 
 def watched(images: Tensor, key: str, sizes: Sizes) -> Tensor:
-    """The same images (B, 3, H, W); what comes back through them in a backward enters `sizes`.
+    """The same images (B, 3, H, W); what comes back through them in the backward is put into `sizes`.
 
     A sample whose gradient is not finite is left out, as it is from the update.
     """
@@ -21,8 +21,7 @@ def watched(images: Tensor, key: str, sizes: Sizes) -> Tensor:
     def add(gradient: Tensor) -> None:
         norms = gradient.detach().flatten(1).to(torch.promote_types(gradient.dtype, torch.float32))
         norms = norms.norm(dim=1).double()
-        size = torch.where(norms.isfinite(), norms, 0.0).sum()
-        sizes[key] = sizes[key] + size if key in sizes else size
+        sizes[key] = torch.where(norms.isfinite(), norms, 0.0).sum()
 
     view.register_hook(add)
     return view

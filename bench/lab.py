@@ -10,10 +10,13 @@ again. All blocks of one reference are measured on the same rollouts.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import lab_report
 
 HERE = Path(__file__).parent
 HAT = (
@@ -21,6 +24,8 @@ HAT = (
     "active={place='late-biased',count=4,late_bias=1.0}}"
 )
 ENDPOINT = ["--rollouts", "8", "--draws", "8", "--seed", "11"]
+FEWER = ["--rollouts", "6", "--draws", "8", "--seed", "11", "--no-by-step"]
+"""The first six of the same rollouts."""
 POLICY = ["--rollouts", "6", "--draws", "1", "--seed", "11", "--set", "prompts.per_step=4"]
 JAGG = [
     "exact",
@@ -49,7 +54,7 @@ BLOCKS: dict[str, tuple[str, list[str], list[str]]] = {
     ),
     "coupling": (
         "base.toml",
-        [*ENDPOINT, "--no-by-step"],
+        FEWER,
         [
             *(f"leapalign{{coupling={a}}}" for a in (0.0, 0.1, 0.3, 0.5, 1.0)),
             *(f"flowbp-lagrange{{coupling={a}}}" for a in (0.0, 0.1, 0.3, 1.0)),
@@ -57,7 +62,7 @@ BLOCKS: dict[str, tuple[str, list[str], list[str]]] = {
     ),
     "leaps": (
         "base.toml",
-        [*ENDPOINT, "--no-by-step"],
+        FEWER,
         [
             *("leapalign{leaps=1}", "leapalign{leaps=3}", "leapalign{similarity_weights=false}"),
             *("leapalign{range=[0.0,0.5]}", "leapalign{range=[0.5,1.0]}"),
@@ -65,7 +70,7 @@ BLOCKS: dict[str, tuple[str, list[str], list[str]]] = {
     ),
     "endpoints": (
         "base.toml",
-        [*ENDPOINT, "--no-by-step"],
+        FEWER,
         [
             *("refl{endpoint='sample'}", "drtune{endpoint='sample'}"),
             "draft-lv{endpoint='sample'}",
@@ -73,8 +78,19 @@ BLOCKS: dict[str, tuple[str, list[str], list[str]]] = {
     ),
     "connectors": (
         "base.toml",
-        [*ENDPOINT, "--no-by-step"],
+        FEWER,
         [f"flowbp-lagrange{{order={order}}}" for order in (1, 2, 3, 4)],
+    ),
+    "hats": (
+        "base.toml",
+        FEWER,
+        [
+            *("flowbp-hat", "flowbp-hat{coupling=0.0}", "flowbp-hat{coupling=1.0}"),
+            "flowbp-hat{place='late-biased',late_bias=1.0}",
+            "flowbp-hat{k=8}",
+            *("flowbp-sparse{k=4,late_bias=0.0}", "flowbp-sparse{k=4,late_bias=0.0,rescale=0.0}"),
+            "flowbp-bridge{k=4,late_bias=0.0,coupling=0.3}",
+        ],
     ),
 }
 
@@ -108,6 +124,14 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     for block in options.only or BLOCKS:
         measured(block, options.work)
+    found = {
+        block: json.loads((options.work / f"{block}.json").read_text())
+        for block in BLOCKS
+        if (options.work / f"{block}.json").exists()
+    }
+    print(lab_report.tables(found))
+    if options.docs:
+        lab_report.pictures(found, options.docs)
 
 
 if __name__ == "__main__":

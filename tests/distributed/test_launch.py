@@ -20,23 +20,31 @@ def weights(folder, step):
 @pytest.mark.long
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path, sharded):
-    double = ["--set", 'backbone.dtype="float64"', "--set", 'reward.preference.dtype="float64"']
+    # A moving average unlike the weights: an evaluation in between must not leave it there.
+    double = [
+        "--set",
+        "optimizer.ema=0.5",
+        "--set",
+        'backbone.dtype="float64"',
+        "--set",
+        'reward.preference.dtype="float64"',
+    ]
     output = ["--set", "output.checkpoint_every=2", "--set", 'output.trackers=["jsonl"]']
     sets = [*SMALL, *HELD_OUT, *double, *output]
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     arguments = [MAIN, "run", FILE, *sets]
-    done = launch(1, *arguments, "--set", "steps=4", "--out", straight)
+    done = launch(1, *arguments, "--set", "steps=6", "--out", straight)
     assert done.returncode == 0, done.stderr[-2000:]
-    first = launch(2, *arguments, "--set", "steps=2", "--out", broken, sharded=sharded)
+    first = launch(2, *arguments, "--set", "steps=4", "--out", broken, sharded=sharded)
     assert first.returncode == 0, first.stderr[-2000:]
-    second = launch(1, *arguments, "--set", "steps=4", "--out", broken, "--resume")
+    second = launch(1, *arguments, "--set", "steps=6", "--out", broken, "--resume")
     assert second.returncode == 0, second.stderr[-2000:]
-    one, two = weights(straight, 4), weights(broken, 4)
+    one, two = weights(straight, 6), weights(broken, 6)
     assert one.keys() == two.keys()
     for name in one:
         assert float((one[name] - two[name]).abs().max()) < 1e-9
     for line in (broken / "metrics.jsonl", straight / "metrics.jsonl"):
-        assert len(line.read_text().splitlines()) == 4 + 3  # steps and evaluations, once each
+        assert len(line.read_text().splitlines()) == 6 + 4  # steps and evaluations, once each
 
 
 @pytest.mark.parametrize(

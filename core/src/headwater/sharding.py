@@ -38,9 +38,10 @@ def shard(network: nn.Module, trained: Mapping[str, nn.Parameter], device: str) 
     mesh = init_device_mesh(torch.device(device).type, (processes.world(),))
     adapter = any(".lora_" in name for name in trained)
     ignored = set(trained.values()) if adapter else None
-    for block in _blocks(network):
-        fully_shard(block, mesh=mesh, ignored_params=ignored)
-    fully_shard(network, mesh=mesh, ignored_params=ignored)
+    # Always resharded, the root too: weights that stay gathered would outlive a change of them,
+    # such as the moving average's during an evaluation.
+    for block in (*_blocks(network), network):
+        fully_shard(block, mesh=mesh, ignored_params=ignored, reshard_after_forward=True)
 
 
 def _blocks(network: nn.Module) -> Iterator[nn.Module]:

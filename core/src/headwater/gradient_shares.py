@@ -12,7 +12,7 @@ Sizes = dict[str, Tensor]
 
 
 def watched(images: Tensor, key: str, sizes: Sizes) -> Tensor:
-    """The same images (B, 3, H, W); what comes back through them in the backward is put into `sizes`.
+    """The same images (B, 3, H, W); what a backward brings back through them goes into `sizes`.
 
     A sample whose gradient is not finite is left out, as it is from the update.
     """

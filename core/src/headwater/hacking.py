@@ -92,8 +92,9 @@ class Watch:
         }
 
     def _text(self, step: int, streak: Streak, fall: Estimate) -> str:
+        several = f"{streak.length} evaluations in a row" if streak.length > 1 else "one evaluation"
         return (
-            f"step {step}: in {streak.length} evaluations in a row the trained rewards rose "
+            f"step {step}: in {several} the trained rewards rose "
             f"(total {streak.start_total:.4g} to {streak.total:.4g}) while the held-out reward "
             f"{self.key!r} fell, {estimate(streak.start).mean:.4g} to {streak.held_out:.4g}, by "
             f"{fall.mean:.2g} ± {fall.se:.2g}: reward hacking"

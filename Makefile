@@ -22,10 +22,10 @@ demo: install
 	$(BIN)/headwater run plugins/flowbp/examples/demo.toml $(if $(OUT),--out $(OUT))
 
 test: install
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
 
 long: install
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long -n 2 --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .

@@ -95,6 +95,7 @@ def test_the_seed_and_overrides_change_what_is_measured(run_file):
         ("leapalign{draws=3}", "draws: 3 does not divide [prompts] per_step = 4"),
         ("exact", "'exact' needs a per-step upstream, algorithm 'direct' gives an endpoint"),
         (" , ", "expected at least one estimator"),
+        ("", "expected at least one estimator"),
         ("missing.toml", "missing.toml: 1 problem\n  no such file"),
         ("a b", "expected NAME or NAME{KEY=VALUE, ...}, got 'a b'"),
         ("leapalign{'a b'=1}", "expected letters, digits, _ and - in a key, got '.a b'"),
@@ -144,6 +145,16 @@ def test_a_picture_that_cannot_be_written_is_told_beforehand(run_file, tmp_path,
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
     said = refused(file, "--plot", tmp_path / "x.png")
     assert "pip install 'headwater-lab[plots]'" in said
+
+
+def test_a_picture_that_fails_after_all_loses_no_numbers(run_file, tmp_path):
+    (tmp_path / "taken.png").mkdir()
+    command = ["compare", str(run_file()), "--estimators", "draft-k", "--rollouts", "1", "--json"]
+    done = CliRunner().invoke(main, [*command, "--plot", str(tmp_path / "taken.png")])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["estimators"][0]["name"] == "draft-k"
+    assert "the picture cannot be written" in done.stderr
+    assert "Traceback" not in done.output
 
 
 def test_a_reference_without_any_gradient_says_so(run_file):

@@ -12,7 +12,6 @@ import click
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--estimators",
-    default="",
     metavar="LIST|FILE.toml",
     help="NAME or NAME{KEY=VALUE,...}, with commas between; or a file of tables "
     "[estimator.LABEL]. Default: the run file's own.",
@@ -36,7 +35,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     file: Path,
-    estimators: str,
+    estimators: str | None,
     overrides: tuple[str, ...],
     rollouts: int,
     draws: int,
@@ -65,6 +64,6 @@ def command(
             click.echo(line, err=True)
 
     found = compare(file, estimators, overrides, options, told).summary
+    click.echo(json.dumps(found, indent=1) if as_json else table(found))
     if plot is not None:
         plots.picture(found, plot)
-    click.echo(json.dumps(found, indent=1) if as_json else table(found))

@@ -74,14 +74,14 @@ Told = Callable[[Progress], None]
 
 def compare(
     file: Path,
-    estimators: str = "",
+    estimators: str | None = None,
     overrides: Sequence[str] = (),
     options: Options | None = None,
     told: Told = lambda progress: None,
 ) -> Comparison:
     """Measure estimators on the same rollouts of a run file's weights before training.
 
-    estimators: as `read_specs` takes them; empty for the run file's own. Raises InputError for
+    estimators: as `read_specs` takes them; None for the run file's own. Raises InputError for
     all problems at once, before any weight loads, and where the reference is zero throughout.
     """
     options = options or Options()
@@ -93,11 +93,11 @@ def compare(
 
 
 def composed(
-    file: Path, estimators: str, overrides: Sequence[str], seed: int | None
+    file: Path, estimators: str | None, overrides: Sequence[str], seed: int | None
 ) -> tuple[Run, dict[str, Run]]:
     """The run with the reference as its estimator, and a run for every estimator by label."""
     sets = [*overrides, *([] if seed is None else [f"seed={seed}"])]
-    if estimators:
+    if estimators is not None:
         refuse_estimator_overrides(overrides)
         specs = read_specs(estimators)
     else:

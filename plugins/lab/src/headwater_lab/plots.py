@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import InputError
+from headwater.errors import InputError, OutputError
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -27,7 +27,10 @@ def check(path: Path) -> None:
 
 
 def picture(found: dict[str, Any], path: Path) -> None:
-    """Four panels: cosine, bias and variance, by step, by block."""
+    """Four panels: cosine, bias and variance, by step, by block.
+
+    OutputError where the file cannot be written.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -39,8 +42,12 @@ def picture(found: dict[str, Any], path: Path) -> None:
     _by_step(axes[1][0], found)
     _by_block(axes[1][1], found["estimators"])
     figure.suptitle(f"{found['run']}: gradients beside {found['reference']['name']}")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    try:
+        figure.savefig(path, dpi=110)
+    except OSError as error:
+        raise OutputError(f"{path}: the picture cannot be written: {error}") from error
+    finally:
+        plt.close(figure)
 
 
 def _cosines(axes: Any, estimators: list[dict[str, Any]]) -> None:

@@ -147,3 +147,31 @@ def test_an_interrupt_outside_a_run_exits_with_130(monkeypatch, run_file):
 
     monkeypatch.setattr("headwater.composition.compose", interrupted)
     assert CliRunner().invoke(main, ["check", str(run_file())]).exit_code == 130
+
+
+def test_a_start_that_fails_leaves_its_folder_free(run_file, tmp_path, package):
+    source = """
+import attrs
+from typing import ClassVar
+from headwater import hookimpl
+from headwater.errors import InputError
+
+@attrs.frozen(eq=False)
+class Absent:
+    differentiable: ClassVar[bool] = True
+    needs_text: ClassVar[bool] = False
+    margin: ClassVar[float] = 1.0
+
+    def load(self, context):
+        raise InputError("absent", ["its weights are not there"])
+
+    @hookimpl
+    def score(self, images):
+        return images.mean(dim=(1, 2, 3))
+"""
+    package("absent-reward", {"reward absent": "Absent"}, source)
+    path, out = run_file({'use = "toy-brightness"': 'use = "absent"'}), tmp_path / "out"
+    for _ in range(2):  # the second start is not told of a run that never was
+        with pytest.raises(InputError, match="weights are not there"):
+            train(compose(path), out)
+        assert not out.exists()

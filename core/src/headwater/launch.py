@@ -40,6 +40,10 @@ def check(run: Run) -> None:
         for key, value in ends.items()
         if value % cycle
     ]
+    processes.on_first(lambda: _refuse(world, problems))
+
+
+def _refuse(world: int, problems: list[str]) -> None:
     if problems:
         raise InputError(f"launch of {world} processes", problems)
 
@@ -62,6 +66,17 @@ def folder_of(run: Run, out: str | Path | None, *, resume: bool) -> Iterator[Pat
         return
     with run_folder.held(folder):
         yield folder
+
+
+@contextmanager
+def loading(folder: Path, *, resume: bool) -> Iterator[None]:
+    """Within it weights load. Where that fails a new folder is given back: nothing began."""
+    try:
+        yield
+    except BaseException:
+        if processes.first() and not resume:
+            run_folder.give_back(folder)
+        raise
 
 
 def opened(found: Candidates) -> Iterator[Point]:

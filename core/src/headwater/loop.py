@@ -56,12 +56,12 @@ def train(
     """
     process = PartialState()
     launch.check(run)
-    display = progress if progress and processes.first() else Quiet()
-    stop = Interruption()
+    display, stop = progress if progress and processes.first() else Quiet(), Interruption()
     with stop.watched(), launch.folder_of(run, out, resume=resume) as folder:
         found = Candidates(run, folder, lambda text: display.note(text))
         points = launch.opened(found) if resume else None
-        trainer = Trainer(open_stage(run, str(process.device)))
+        with launch.loading(folder, resume=resume):
+            trainer = Trainer(open_stage(run, str(process.device)))
         session = _Session(run, folder, trainer, display, stop)
         if points is not None:
             session.resume(points, found.misfit)

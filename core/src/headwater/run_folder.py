@@ -39,6 +39,16 @@ def new_folder(run: Run, out: str | Path | None) -> Path:
     return folder
 
 
+def give_back(folder: Path) -> None:
+    """Undo `new_folder`, where nothing was written since."""
+    (folder / "run.toml").unlink(missing_ok=True)
+    for path in (folder / "samples", folder):
+        try:
+            path.rmdir()
+        except OSError:
+            return  # somebody else's files are in it
+
+
 def old_folder(out: str | Path | None) -> Path:
     """The folder of a run that is to go on. InputError where there is none."""
     if out is None:

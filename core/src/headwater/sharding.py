@@ -7,6 +7,7 @@ that they may be float32 on half weights; their gradients are averaged like repl
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -38,6 +39,8 @@ def shard(network: nn.Module, trained: Mapping[str, nn.Parameter], device: str) 
     mesh = init_device_mesh(torch.device(device).type, (processes.world(),))
     adapter = any(".lora_" in name for name in trained)
     ignored = set(trained.values()) if adapter else None
+    # Nothing here changes a velocity in place, which is what the warning is about.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
     # Always resharded, the root too: weights that stay gathered would outlive a change of them,
     # such as the moving average's during an evaluation.
     for block in (*_blocks(network), network):

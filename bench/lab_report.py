@@ -229,6 +229,8 @@ def _draw_steps(plt: Any, found: dict[str, Found]) -> Any:
         left.errorbar(places, means, errors, marker=".", capsize=2, label=label)
     left.set(yscale="log", xlabel="step, from noise to image", title="full backpropagation")
     left.legend()
+    for panel in (left, right):
+        panel.set_xticks(range(0, len(steps), 3))
     for row in one["estimators"]:
         if row["steps"] and row["name"] not in ("bptt", "draft-k"):
             known = [step for step in row["steps"] if step["cosine"]["mean"] is not None]
@@ -245,15 +247,18 @@ def _draw_estimators(plt: Any, found: dict[str, Found]) -> Any:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     for place, name in enumerate(names):
         value = known[name]["cosine_one"]
-        left.errorbar(value["mean"], place, xerr=value["se"], marker="o", capsize=3)
+        left.errorbar(
+            value["mean"], place, xerr=value["se"], marker="o", capsize=3, color=f"C{place}"
+        )
         bias, noise = known[name]["cosine_expected"]["mean"], known[name]["noise"]["mean"]
-        right.plot(noise, bias, "o", label=name)
-        right.annotate(name, (noise, bias), fontsize=7, xytext=(4, 2), textcoords="offset points")
+        if name != "bptt":
+            right.plot(noise, bias, "o", color=f"C{place}", label=name)
     left.set_yticks(range(len(names)), names)
     left.invert_yaxis()
     left.set(title="cosine of one draw to full backpropagation")
     right.set(xlabel="noise of one draw, over the expected gradient", ylabel="its cosine")
     right.set(title="the expected gradient's cosine, and the noise")
+    right.legend(fontsize="x-small", ncols=2)
     return figure
 
 
@@ -282,7 +287,7 @@ def _draw_jagg(plt: Any, found: dict[str, Found]) -> Any:
     for panel, block in zip(axes, ("dance-sde", "flow-sde"), strict=True):
         for row in found.get(block, {"estimators": []})["estimators"]:
             groups = row["groups"]
-            if len(groups) > 1:
+            if len(groups) > 1 and row["name"] != "jagg":  # its routed groups are the same
                 names = [f"{g['steps'][0]}-{g['steps'][-1]}" for g in groups]
                 means = [g["cosine"]["mean"] for g in groups]
                 errors = [g["cosine"]["se"] or 0 for g in groups]

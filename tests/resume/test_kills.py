@@ -117,7 +117,7 @@ def rounds(path, sets, folder, number, in_writes, seed):
     done = hit = tries = 0
     while done < number or hit < in_writes:
         tries += 1
-        assert tries < 4 * number, f"{done} kills, {hit} in writes after {tries} tries"
+        assert tries < 4 * number + 20, f"{done} kills, {hit} in writes after {tries} tries"
         out = folder / f"kill-{tries}"
         aimed = hit < in_writes and draw.random() < 0.6
         writes, records = draw.randint(2, 6) if aimed else 0, draw.uniform(0.2, 0.95) * size

@@ -43,6 +43,13 @@ def gathered(value: T) -> list[T]:
     return out
 
 
+def leave() -> None:
+    """End the group in order: a process that exits within it makes the others abort."""
+    if world() > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
 def anywhere(flag: object) -> bool:
     """Whether it is true in any process."""
     return any(gathered(bool(flag)))
@@ -113,6 +120,8 @@ def on_first(work: Callable[[], T]) -> T:
         raise
     finally:
         dist.broadcast_object_list(box, src=0)
+        if box[0][1] is not None:
+            leave()
     result, code = box[0]
     if code is not None:
         raise SystemExit(code)

@@ -37,8 +37,10 @@ def command(
 
     composed = compose(file, overrides)
     summary = train(composed, out, Display(Console(stderr=as_json)), resume=resume)
-    if not processes.first():
-        pass  # the first process reports
+    speaks = processes.first()
+    processes.leave()
+    if not speaks:
+        pass
     elif as_json:
         click.echo((Path(summary.folder) / "summary.json").read_text())
     else:

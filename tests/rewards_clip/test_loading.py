@@ -10,9 +10,10 @@ from safetensors.torch import load_file, save_file
 
 from headwater.errors import PluginError
 from headwater.protocols import LoadContext
+from headwater.tensor_files import read_tensors, save_safetensors
 from headwater_rewards_clip import weights
 from headwater_rewards_clip.rewards import CLIP_L, HPS, Aesthetic, HpsV21, PickScore
-from headwater_rewards_clip.weights import load_clip, path_problem, read_state, save_safetensors
+from headwater_rewards_clip.weights import load_clip, path_problem
 
 
 def told(call):
@@ -38,7 +39,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_runs_none(tmp_path):
     (tmp_path / "bad.pt").write_bytes(pickle.dumps({"a": Runs(tmp_path / "ran")}))
     torch.save({"state_dict": {"a": Runs(tmp_path / "ran")}}, tmp_path / "worse.pt")
     for name in ("bad.pt", "worse.pt"):
-        assert "cannot be read as named tensors" in told(lambda n=name: read_state(tmp_path / n))
+        assert "cannot be read as named tensors" in told(lambda n=name: read_tensors(tmp_path / n))
     assert not (tmp_path / "ran").exists()
 
 
@@ -49,17 +50,17 @@ def test_what_is_no_checkpoint_is_told(tmp_path):
     torch.save({"state_dict": {"a": torch.zeros(1), "epoch": 3}}, tmp_path / "mixed.pt")
     torch.save({}, tmp_path / "none.pt")
     for name in ("text.pt", "empty.safetensors"):
-        assert f"{name} cannot be read" in told(lambda n=name: read_state(tmp_path / n))
-    assert "no named tensors but a list" in told(lambda: read_state(tmp_path / "list.pt"))
-    assert "no named tensors but a dict" in told(lambda: read_state(tmp_path / "none.pt"))
-    assert "more than tensors: epoch" in told(lambda: read_state(tmp_path / "mixed.pt"))
+        assert f"{name} cannot be read" in told(lambda n=name: read_tensors(tmp_path / n))
+    assert "no named tensors but a list" in told(lambda: read_tensors(tmp_path / "list.pt"))
+    assert "no named tensors but a dict" in told(lambda: read_tensors(tmp_path / "none.pt"))
+    assert "more than tensors: epoch" in told(lambda: read_tensors(tmp_path / "mixed.pt"))
 
 
 def test_a_truncated_checkpoint_is_told(small, tmp_path):
     for source, name in ((small.pickle, "cut.pt"), (small.file, "cut.safetensors")):
         whole = Path(source).read_bytes()
         (tmp_path / name).write_bytes(whole[: len(whole) // 2])
-        assert "damaged" in told(lambda n=name: read_state(tmp_path / n))
+        assert "damaged" in told(lambda n=name: read_tensors(tmp_path / n))
 
 
 def test_missing_files_name_the_release_its_size_and_its_place():

@@ -8,7 +8,8 @@ from rewards_vlm.imagereward_cases import CASES, RECORD, SIZES, TEXTS, image, re
 
 from headwater.errors import PluginError
 from headwater.protocols import LoadContext
-from headwater_rewards_vlm import blip, weights
+from headwater.tensor_files import save_safetensors
+from headwater_rewards_vlm import blip
 from headwater_rewards_vlm.imagereward import ImageReward
 from headwater_rewards_vlm.preprocessing import imagereward_pixels
 
@@ -187,7 +188,7 @@ def test_a_pickle_loads_only_where_it_holds_tensors_alone(tmp_path):
     torch.save(state(), tmp_path / "ImageReward.pt")
     load(tmp_path / "ImageReward.pt", vocabulary)
     load(tmp_path, vocabulary)  # the folder that holds it
-    weights.save_safetensors(tmp_path / "ImageReward.pt", tmp_path / "converted.safetensors")
+    save_safetensors(tmp_path / "ImageReward.pt", tmp_path / "converted.safetensors")
     load(tmp_path / "converted.safetensors", vocabulary)
     torch.save({"state_dict": state(), "run": print}, tmp_path / "code.pt")
     with pytest.raises(PluginError, match="would run code"):

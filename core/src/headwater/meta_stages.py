@@ -7,16 +7,14 @@ from functools import partial
 from typing import Any
 
 import attrs
-import pluggy
 import torch
 from torch import Tensor
 
-from headwater import hookspecs
-from headwater.composition import Run
+from headwater.composition import Run, new_manager
 from headwater.counting import CountedBackbone
 from headwater.engine import Engine, Mode, run_groups
 from headwater.live_bytes import peak_bytes
-from headwater.markers import PROJECT, hookimpl
+from headwater.markers import hookimpl
 from headwater.types import Batch, Credit, Group, Rollout, Surrogate
 
 
@@ -44,8 +42,7 @@ def decoding(backbone: Any, rollout: Rollout, rewards: Mapping[str, Any], *, gra
 
 def _score(plugin: Any, images: Tensor, batch: Batch) -> Tensor:
     """Call one reward by its own hook, which may take fewer arguments."""
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(hookspecs)
+    manager = new_manager()
     manager.register(plugin)
     (scores,) = manager.hook.score(images=images, batch=batch)
     return scores
@@ -76,8 +73,7 @@ def engine(
         parameter.grad = torch.empty_like(parameter)
     peaks = dict.fromkeys(modes, 0)
     for mode in modes:
-        manager = pluggy.PluginManager(PROJECT)
-        manager.add_hookspecs(hookspecs)
+        manager = new_manager()
         manager.register(Engine(counted, mode))
         manager.register(_Upstream())
         for group, planned in _largest(surrogates):

@@ -9,6 +9,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from headwater.tensor_files import read_tensors
 from headwater_rewards_clip.architecture import Architecture, transformers_config
 from headwater_rewards_clip.conversion import differences, to_transformers
 
@@ -102,7 +103,7 @@ def load_clip(
         clip = _pretrained(model, release, dtype)
     else:
         path = _local(model, release)
-        clip = clip_from_state(read_state(path), sizes or release.sizes, dtype, str(path))
+        clip = clip_from_state(read_tensors(path), sizes or release.sizes, dtype, str(path))
     return clip.eval().requires_grad_(requires_grad=False)
 
 
@@ -147,36 +148,6 @@ def _known(state: dict[str, Tensor], clip: Any) -> dict[str, Tensor]:
     return state
 
 
-def read_state(path: str | Path) -> dict[str, Tensor]:
-    """Named tensors of a safetensors file or a pickle, which may hold tensors and nothing else.
-
-    A pickle may keep them under `state_dict`, as training code saves them.
-    """
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise ValueError(f"no file {str(path)!r}")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            found: Any = load_file(path)
-        else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise ValueError(
-            f"{path} cannot be read as named tensors: it is damaged, no checkpoint, or a pickle "
-            f"that would run code ({type(error).__name__}: {_first(error)})"
-        ) from error
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]
-    if not isinstance(found, dict) or not found:
-        raise ValueError(f"{path} holds no named tensors but a {type(found).__name__}")
-    wrong = [str(name) for name, value in found.items() if not isinstance(value, Tensor)]
-    if wrong:
-        raise ValueError(f"{path} holds more than tensors: {', '.join(wrong[:3])}")
-    return found
-
-
 HEAD = "sac+logos+ava1-l14-linearMSE.pth"
 HEAD_MISSING = (
     f"The released layers are {HEAD} (3.7 MB) of the repository "
@@ -190,15 +161,7 @@ def read_head(path: str) -> dict[str, Tensor]:
     file = Path(path or f"~/.cache/headwater/{HEAD}").expanduser()
     if not file.is_file():
         raise ValueError(f"no file {str(file)!r}. {HEAD_MISSING}")
-    return read_state(file)
-
-
-def save_safetensors(source: str | Path, target: str | Path) -> None:
-    """Rewrite a pickle of tensors once, under the same names, as a file that runs no code."""
-    from safetensors.torch import save_file
-
-    state = {name: value.contiguous().clone() for name, value in read_state(source).items()}
-    save_file(state, target)
+    return read_tensors(file)
 
 
 def _local(model: str, release: Release) -> Path:

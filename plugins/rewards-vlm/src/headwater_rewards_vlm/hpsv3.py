@@ -14,6 +14,7 @@ from torch import Tensor
 from headwater import hookimpl
 from headwater.errors import PluginError
 from headwater.protocols import LoadContext
+from headwater.tensor_files import read_tensors
 from headwater.types import Batch
 from headwater.validators import at_least
 from headwater_rewards_vlm import preprocessing, qwen, weights
@@ -85,7 +86,7 @@ class Hpsv3:
             base = base_folder(self.base)
             path = weights.local_file(self.model, MODEL)
             network = qwen.network_from_state(
-                weights.read_state(path), base, getattr(torch, self.dtype), str(path)
+                read_tensors(path), base, getattr(torch, self.dtype), str(path)
             )
             rows = network.model.config.text_config.vocab_size
             self._tokenizer = qwen.tokenizer_of(base, rows)

@@ -14,6 +14,7 @@ from torch import Tensor
 from headwater import hookimpl
 from headwater.errors import PluginError
 from headwater.protocols import LoadContext
+from headwater.tensor_files import read_tensors
 from headwater.types import Batch
 from headwater_rewards_vlm import blip, preprocessing, weights
 
@@ -79,7 +80,7 @@ class ImageReward:
             return
         try:
             path = weights.local_file(self.model, MODEL)
-            state = weights.read_state(path)
+            state = read_tensors(path)
             network = blip.network_from_state(state, self._sizes, dtype, str(path))
             self._tokenizer = self._load_tokenizer()
         except ValueError as error:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
-import torch
 from torch import Tensor
 
 _SUFFIXES = (".pt", ".pth", ".bin", ".safetensors", ".txt", ".json")
@@ -72,43 +70,6 @@ def local_file(name: str, release: Release) -> Path:
             f"{release.file} of {name} is neither in the hub's cache nor could it be had from the "
             f"hub ({type(error).__name__}: {first_line(error)}). {release.how_to_get}"
         ) from error
-
-
-def read_state(path: str | Path) -> dict[str, Tensor]:
-    """Named tensors of a safetensors file, or of a pickle that holds tensors and nothing else.
-
-    ValueError where the file is damaged, no checkpoint, or would run code.
-    """
-    path = Path(path).expanduser()
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            found: Any = load_file(path)
-        else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise ValueError(
-            f"{path} cannot be read as named tensors: it is damaged, no checkpoint, or a pickle "
-            f"that would run code ({type(error).__name__}: {first_line(error)})"
-        ) from error
-    for inner in ("state_dict", "model"):
-        if isinstance(found, dict) and isinstance(found.get(inner), dict):
-            found = found[inner]
-    if not isinstance(found, dict) or not found:
-        raise ValueError(f"{path} holds no named tensors but a {type(found).__name__}")
-    wrong = [str(name) for name, value in found.items() if not isinstance(value, Tensor)]
-    if wrong:
-        raise ValueError(f"{path} holds more than tensors: {', '.join(wrong[:3])}")
-    return found
-
-
-def save_safetensors(source: str | Path, target: str | Path) -> None:
-    """Rewrite a pickle of tensors once, under the same names, as a file that runs no code."""
-    from safetensors.torch import save_file
-
-    state = {name: value.contiguous().clone() for name, value in read_state(source).items()}
-    save_file(state, target)
 
 
 def check_same(

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from headwater.randomness import noise, seed_of
+from headwater.testing.cached import build, cached_rollout
 from headwater_classics import Bptt, DraftK, DraftLV, DRTune, Exact, ReFL
-from support.cached import build, cached_rollout
 
 
 def test_bptt_lets_every_gradient_through():

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from support import toy_plugins
-from support.fake_package import write_package
+from headwater.testing import plugins as toy_plugins
+from headwater.testing.packages import write_package
 
 TOML = """
 name = "toy"

@@ -5,10 +5,10 @@ import torch
 
 import headwater
 from headwater.errors import InputError
+from headwater.testing.cached import cached_rollout
 from headwater.types import Scores, Surrogate
 from headwater_direct import Direct
 from headwater_direct.algorithm import hinge
-from support.cached import cached_rollout
 
 
 def scores_of(values, margins=None, weights=None, count=2):

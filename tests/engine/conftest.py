@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="module")
 def flow():
     """The guided toy; its weights are never changed, only its gradients."""
-    from toy_flow import ToyFlow
+    from headwater.testing.toy_flow import ToyFlow
 
     return ToyFlow()
 
@@ -21,6 +21,6 @@ def flow():
 @pytest.fixture(scope="module")
 def rollout(flow):
     """Three samples, seven steps."""
-    from toy_flow import make_batch, roll_out
+    from headwater.testing.toy_flow import make_batch, roll_out
 
     return roll_out(flow, make_batch(3, 7))

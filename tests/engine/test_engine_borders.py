@@ -7,7 +7,12 @@ import pluggy
 import pytest
 import torch
 from torch import Tensor, nn
-from toy_flow import (
+from toy_upstreams import DownhillUpstream
+
+from headwater import hookspecs
+from headwater.engine import MODES, Engine, backpropagate, endpoint_gradient, run_groups
+from headwater.markers import PROJECT, hookimpl
+from headwater.testing.toy_flow import (
     LATENT,
     D,
     Network,
@@ -18,11 +23,6 @@ from toy_flow import (
     roll_out,
     zero_gradients,
 )
-from toy_upstreams import DownhillUpstream
-
-from headwater import hookspecs
-from headwater.engine import MODES, Engine, backpropagate, endpoint_gradient, run_groups
-from headwater.markers import PROJECT, hookimpl
 from headwater.types import Credit, Group, Rollout, Surrogate
 
 N = 5

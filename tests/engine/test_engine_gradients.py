@@ -11,7 +11,10 @@ import pytest
 import torch
 from group_kinds import KINDS, N, endpoint_cotangent, surrogate_of
 from torch import Tensor
-from toy_flow import (
+from toy_upstreams import DownhillUpstream, PerStepEnergy
+
+from headwater.engine import MODES, backpropagate
+from headwater.testing.toy_flow import (
     ToyFlow,
     gradient_vector,
     make_batch,
@@ -19,9 +22,6 @@ from toy_flow import (
     roll_out,
     zero_gradients,
 )
-from toy_upstreams import DownhillUpstream, PerStepEnergy
-
-from headwater.engine import MODES, backpropagate
 from headwater.types import Group, Rollout
 
 EXACT = 1e-12

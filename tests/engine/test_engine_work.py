@@ -6,11 +6,11 @@ import pytest
 import torch
 from group_kinds import KINDS, N, endpoint_cotangent, make_group, ones, surrogate_of
 from torch import Tensor
-from toy_flow import ToyFlow
 from toy_upstreams import DownhillUpstream, PerStepEnergy
 
 import headwater.engine as engine_module
 from headwater.engine import MODES, Engine, backpropagate, evaluate
+from headwater.testing.toy_flow import ToyFlow
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session")
 def flow():
     """The guided toy; its weights are never changed, only its gradients."""
-    from toy_flow import ToyFlow
+    from headwater.testing.toy_flow import ToyFlow
 
     return ToyFlow()
 
@@ -22,7 +22,7 @@ def flow():
 @pytest.fixture(scope="module")
 def rollout(flow):
     """Four samples, eleven steps."""
-    from toy_flow import make_batch, roll_out
+    from headwater.testing.toy_flow import make_batch, roll_out
 
     return roll_out(flow, make_batch(4, 11))
 
@@ -32,7 +32,8 @@ def compare(flow, rollout):
     """Run both sides; `graph` gives endpoint and weights from the cache and the groups drawn."""
     from estimator_runs import joint_backward, update
     from joint_graphs import Cache
-    from toy_flow import gradient_vector, relative, zero_gradients
+
+    from headwater.testing.toy_flow import gradient_vector, relative, zero_gradients
 
     def run(estimator, seed, graph, record, mode="stream"):
         zero_gradients(flow)

@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import torch
 from torch import Tensor
-from toy_flow import ToyFlow, other_reward, roll_out, smooth_reward
 
 from headwater.engine import backpropagate
 from headwater.randomness import generator_of
+from headwater.testing.toy_flow import ToyFlow, other_reward, roll_out, smooth_reward
 from headwater.types import Batch, Credit, Diagnostics, Rollout, Scores, Surrogate
 from headwater_direct import Direct
 

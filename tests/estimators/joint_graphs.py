@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.polynomial import Polynomial
 from torch import Tensor
-from toy_flow import ToyFlow
 
+from headwater.testing.toy_flow import ToyFlow
 from headwater.types import Rollout
 
 

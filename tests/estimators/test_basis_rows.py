@@ -13,8 +13,8 @@ import pytest
 import torch
 from estimator_runs import build
 from joint_graphs import rescale_factor, supports
-from toy_flow import make_batch, roll_out
 
+from headwater.testing.toy_flow import make_batch, roll_out
 from headwater_flowbp import Bridge, FreeSurrogate, Lagrange, Sparse
 from headwater_flowbp.free import Active
 

@@ -13,7 +13,8 @@ import torch
 from estimator_runs import MARGINS, build, joint_backward, scores_of, update
 from joint_graphs import Cache, bptt, draft_k, draft_lv, drtune, refl
 from torch import Tensor
-from toy_flow import (
+
+from headwater.testing.toy_flow import (
     ToyFlow,
     gradient_vector,
     make_batch,
@@ -21,7 +22,6 @@ from toy_flow import (
     roll_out,
     zero_gradients,
 )
-
 from headwater_classics import Bptt, DraftK, DraftLV, DRTune, ReFL
 from headwater_direct import Direct
 

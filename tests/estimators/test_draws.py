@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 from estimator_runs import build
-from toy_flow import make_batch, roll_out
 
+from headwater.testing.toy_flow import make_batch, roll_out
 from headwater_flowbp import Bridge, FreeSurrogate, Lagrange, Sparse
 from headwater_flowbp.free import Active
 

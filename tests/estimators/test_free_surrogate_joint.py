@@ -9,8 +9,8 @@ import pytest
 from estimator_runs import build
 from joint_free_surrogate import FreeSettings, Piece, free
 from joint_graphs import drtune, refl, supports
-from toy_flow import relative
 
+from headwater.testing.toy_flow import relative
 from headwater_flowbp import FreeSurrogate
 from headwater_flowbp.free import Active
 

@@ -10,8 +10,14 @@ from collections import Counter
 import pytest
 from estimator_runs import build, joint_backward, update
 from joint_graphs import Cache, leapalign
-from toy_flow import gradient_vector, make_batch, relative, roll_out, zero_gradients
 
+from headwater.testing.toy_flow import (
+    gradient_vector,
+    make_batch,
+    relative,
+    roll_out,
+    zero_gradients,
+)
 from headwater_leapalign import LeapAlign
 
 B, N = 4, 9

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import pytest
 from estimator_runs import update, update_in_parts
-from toy_flow import gradient_vector, make_batch, relative, roll_out, zero_gradients
 
+from headwater.testing.toy_flow import (
+    gradient_vector,
+    make_batch,
+    relative,
+    roll_out,
+    zero_gradients,
+)
 from headwater_classics import Bptt, DraftK, DraftLV, DRTune, ReFL
 from headwater_flowbp import Bridge, FreeSurrogate, Lagrange, Sparse
 from headwater_flowbp.free import Active

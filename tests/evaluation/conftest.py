@@ -11,8 +11,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from support import hackable, toy_plugins
-from support.fake_package import write_package
+from headwater.testing import plugins as toy_plugins
+from headwater.testing.packages import write_package
+from support import hackable
 
 torch.set_num_threads(1)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from families.family_cases import FAMILIES
-from support import tiny_pipelines
+from headwater.testing import pipelines as tiny_pipelines
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,13 @@ import attrs
 import diffusers
 
 from headwater.protocols import LoadContext
+from headwater.testing import pipelines as tiny_pipelines
 from headwater.types import Prompt
 from headwater_flux.backbone import Flux
 from headwater_flux2.backbone import Flux2
 from headwater_qwen_image.backbone import QwenImage
 from headwater_sd3.backbone import Sd3
 from headwater_z_image.backbone import ZImage
-from support import tiny_pipelines
 
 PROMPTS = (Prompt("a cat", negative="blurry"), Prompt("two red dogs on a hill", negative="dull"))
 BASE = {"dtype": "float32", "rank": 4, "alpha": 6.0, "max_length": 24}

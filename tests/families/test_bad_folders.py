@@ -11,8 +11,8 @@ from headwater.composition import compose
 from headwater.errors import InputError
 from headwater.families import folder
 from headwater.protocols import LoadContext
+from headwater.testing import pipelines as tiny_pipelines
 from headwater.types import Prompt
-from support import tiny_pipelines
 
 
 @pytest.fixture

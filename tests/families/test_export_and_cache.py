@@ -10,7 +10,7 @@ from safetensors import safe_open
 from families.family_cases import FAMILIES, PROMPTS
 from families.test_pipelines import rollout_of
 from headwater.families.embeddings import EmbeddingCache, fingerprint
-from support import tiny_pipelines
+from headwater.testing import pipelines as tiny_pipelines
 
 
 def trained(family, folder, **settings):

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from families.family_cases import FAMILIES
 from families.test_training import PROMPTS, TOML
 from headwater.cli import main
-from support import tiny_pipelines
+from headwater.testing import pipelines as tiny_pipelines
 
 
 def said(*words):

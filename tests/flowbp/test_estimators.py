@@ -5,10 +5,10 @@ import torch
 
 import headwater
 from headwater.errors import InputError
+from headwater.testing.cached import build, cached_rollout, same_groups, with_size
 from headwater_classics import DRTune, ReFL
 from headwater_flowbp import Bridge, Lagrange, Sparse
 from headwater_leapalign import LeapAlign
-from support.cached import build, cached_rollout, same_groups, with_size
 
 EVERY = [
     Sparse(k=2),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from headwater.testing.cached import shifted
 from headwater_flowbp.quadrature import (
     hat_rows,
     lagrange_rows,
@@ -11,7 +12,6 @@ from headwater_flowbp.quadrature import (
     supports,
     uniform_rows,
 )
-from support.cached import shifted
 
 GRID = [float(s) for s in shifted(25)]
 

@@ -9,11 +9,11 @@ import torch
 
 from headwater.composition import compose
 from headwater.engine import backpropagate
+from headwater.testing.cached import build, cached_rollout, shifted
 from headwater.types import Credit
 from headwater_direct import Direct
 from headwater_flowbp_hat.estimator import FlowBPHat
 from headwater_flowbp_hat.hats import hat_basis, late_biased, strata
-from support.cached import build, cached_rollout, shifted
 
 EXAMPLE = Path(__file__).parents[2] / "contrib" / "flowbp-hat" / "examples" / "flowbp-hat.toml"
 

@@ -8,13 +8,13 @@ import attrs
 import pluggy
 import torch
 from torch import Tensor, nn
-from toy_flow import ToyFlow, make_batch, roll_out
 from toy_upstreams import PerStepEnergy
 
 from headwater import hookspecs
 from headwater.engine import Engine, run_groups
 from headwater.markers import PROJECT, hookimpl
 from headwater.randomness import generator_of
+from headwater.testing.toy_flow import ToyFlow, make_batch, roll_out
 from headwater.types import Batch, Credit, Diagnostics, Prompt, Rollout, Surrogate
 
 UNEVEN = (1.0, 0.97, 0.9, 0.86, 0.71, 0.66, 0.52, 0.5, 0.31, 0.22, 0.13, 0.04, 0.0)

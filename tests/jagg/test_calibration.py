@@ -24,10 +24,10 @@ from jagg_toys import (
     upstream,
     vector,
 )
-from toy_flow import ToyFlow, relative
 
 from headwater.engine import MODES
 from headwater.markers import hookimpl
+from headwater.testing.toy_flow import ToyFlow, relative
 from headwater_jagg import Jagg
 from headwater_jagg.basis import linear_basis
 

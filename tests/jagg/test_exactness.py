@@ -16,9 +16,9 @@ from jagg_toys import (
     upstream,
     vector,
 )
-from toy_flow import ToyFlow, relative
 
 from headwater.engine import MODES
+from headwater.testing.toy_flow import ToyFlow, relative
 from headwater_jagg import Jagg
 
 EXACT = 1e-10

@@ -17,9 +17,9 @@ from jagg_toys import (
     toy_rollout,
     update,
 )
-from toy_flow import ToyFlow
 
 from headwater.engine import MODES
+from headwater.testing.toy_flow import ToyFlow
 from headwater_jagg import Jagg
 
 W = 5

@@ -8,9 +8,9 @@ import attrs
 import pytest
 import torch
 from jagg_toys import at_version, build, gradient_of, toy_rollout
-from toy_flow import ToyFlow, relative
 
 from headwater.settings import structure, unstructure
+from headwater.testing.toy_flow import ToyFlow, relative
 from headwater_jagg import Jagg
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from support import toy_plugins
-from support.fake_package import write_package
+from headwater.testing import plugins as toy_plugins
+from headwater.testing.packages import write_package
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE)]

@@ -5,8 +5,8 @@ import torch
 
 import headwater
 from headwater.errors import InputError
+from headwater.testing.cached import build, cached_rollout
 from headwater_leapalign import LeapAlign
-from support.cached import build, cached_rollout
 
 
 def test_two_leaps_and_the_discount_at_their_joint():

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from support import toy_plugins
-from support.fake_package import write_package
+from headwater.testing import plugins as toy_plugins
+from headwater.testing.packages import write_package
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)

@@ -48,7 +48,7 @@ def parted(package, source, kind, name):
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """Install a distribution for this test."""
-    from support.fake_package import write_package
+    from headwater.testing.packages import write_package
 
     def install(name, entry_points, source):
         monkeypatch.syspath_prepend(str(write_package(tmp_path / name, name, entry_points, source)))

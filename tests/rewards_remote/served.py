@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
+from headwater.testing.packages import write_package
 from headwater_rewards_remote.pictures import encode
-from support.fake_package import write_package
 
 REWARDS = """
 import threading, time

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any, TextIO
 
 import click
 
-from headwater import __version__
-from headwater.discovery import Entry, entries
-from headwater.errors import HeadwaterError, PluginError
+from headwater import __version__, installed
+from headwater.errors import BLAME, HeadwaterError, PluginError
 
 # Threads that wait by spinning stall each other where other work shares the cores. It is read when
 # torch loads, so it stands before any command.
@@ -24,7 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # torch's profiler, which measures peak memory, tells of buffers that are older than it.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-_COMMANDS = {
+COMMANDS = {
     "run": "Train a run file.",
     "check": "Check a run file and report all of its errors.",
     "plan": "Show what a run will do, without weights.",
@@ -34,6 +33,7 @@ _COMMANDS = {
     "sample": "Draw images from a trained run.",
     "eval": "Compare a trained run with the model before training.",
     "export": "Write a run's trained weights for use elsewhere.",
+    "new-plugin": "Write a package with a small working plugin.",
 }
 
 
@@ -42,7 +42,7 @@ class _Lazy(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names, from the table above and from installed metadata."""
-        return [*_COMMANDS, *_added()]
+        return [*COMMANDS, *_added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
@@ -50,14 +50,18 @@ class _Lazy(click.Group):
             return _imported(_added()[cmd_name])
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = import_module(f"headwater.cli.{cmd_name}").command
+        home = f"headwater.cli.{cmd_name.replace('-', '_')}"
+        command: click.Command = import_module(home).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            added = {name: f"From {entry.distribution}." for name, entry in _added().items()}
-            formatter.write_dl(list({**_COMMANDS, **added}.items()))
+            added = {
+                name: f"From {' and '.join(entry.distribution for entry in owners)}."
+                for name, owners in _added().items()
+            }
+            formatter.write_dl(list({**COMMANDS, **added}.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Errors that explain themselves are shown without a traceback, warnings without source."""
@@ -72,6 +76,29 @@ class _Lazy(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             sys.exit(130)
+        except Exception as error:
+            if os.environ.get("HEADWATER_TRACEBACK") or not _blamed(error):
+                raise
+            click.echo(f"Error: {_explained(error)}", err=True)
+            sys.exit(1)
+
+
+def _blamed(error: Exception) -> bool:
+    """Whether the exception left a plugin, which is named in its notes."""
+    return any(note.startswith(BLAME) for note in getattr(error, "__notes__", []))
+
+
+def _explained(error: Exception) -> str:
+    """An exception of a plugin's own code: what, whose, and where."""
+    from traceback import extract_tb
+
+    from headwater.foreign import TRACEBACK, said
+
+    place = extract_tb(error.__traceback__)[-1]
+    lines = [said(error), *getattr(error, "__notes__", [])]
+    lines.append(f"at {place.filename}, line {place.lineno}, in {place.name}")
+    lines.append(f"{TRACEBACK}=1 shows the traceback")
+    return "\n  ".join(lines)
 
 
 def _said(
@@ -87,26 +114,34 @@ def _said(
     click.echo(f"Warning: {kind}{message}", err=True)
 
 
-def _added() -> dict[str, Entry]:
-    """Commands of installed packages; the first of a name by distribution."""
-    found: dict[str, Entry] = {}
-    for entry in entries("command"):
-        if entry.name not in _COMMANDS:
-            found.setdefault(entry.name, entry)
+def _added() -> dict[str, list[installed.Entry]]:
+    """Commands of installed packages, and who offers each."""
+    found: dict[str, list[installed.Entry]] = {}
+    for entry in installed.entries("command"):
+        if entry.name not in COMMANDS:
+            found.setdefault(entry.name, []).append(entry)
     return found
 
 
-def _imported(entry: Entry) -> click.Command:
-    """A package's command; PluginError where it cannot be imported."""
+def command_of(owners: list[installed.Entry]) -> click.Command:
+    """A package's command; PluginError where it cannot be imported, or several packages have it."""
+    from headwater.foreign import TRACEBACK, ImportFault, imported
+
+    entry = owners[0]
+    if len(owners) > 1:
+        titles = " and ".join(f"{owner.distribution} {owner.version}" for owner in owners)
+        raise PluginError(f"the command {entry.name!r} is offered by {titles}; uninstall one")
     try:
-        command = metadata.EntryPoint(entry.name, entry.target, "").load()
-    except Exception as error:
+        command = imported(entry.target)
+        fault = "" if isinstance(command, click.Command) else "it is no click command"
+    except ImportFault as error:
+        fault = str(error)
+    if fault:
         raise PluginError(
-            f"the command {entry.name!r} of {entry.title} cannot be loaded: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(command, click.Command):
-        raise PluginError(f"the command {entry.name!r} of {entry.title} is no click command")
+            f"the command {entry.name!r} of {entry.title} cannot be loaded: {fault}. The fault is "
+            f"in that package or its installation. {TRACEBACK}=1 shows the traceback."
+        )
+    assert isinstance(command, click.Command)
     return command
 
 

@@ -155,6 +155,7 @@ def run_groups(
     evaluations = active = 0
     carried = None if upstream == "per-step" else carried
     gradient_sync = getattr(backbone, "gradient_sync", None)
+    squares: dict[int, Tensor] = {}
     for group in reversed(surrogate.groups):
         if gradient_sync is not None:
             gradient_sync(last=group is surrogate.groups[0])
@@ -170,6 +171,8 @@ def run_groups(
                 carried=carried,
             )
             c_AB = hook.aggregate(group=group, upstream=s_SB)
+            for step, c_B in zip(group.active, c_AB, strict=True):
+                squares[step] = c_B.square().sum() + squares.get(step, 0.0)
         del velocities
         carried = hook.backward(
             group=group, rollout=rollout, cotangents=c_AB, carried=carried, kept=kept
@@ -182,6 +185,7 @@ def run_groups(
         backwards=(active + more_backwards) * getattr(backbone, "network_backwards", 1),
         values=dict(surrogate.diagnostics),
         carried=carried,
+        squares={step: float(square) for step, square in squares.items()},
     )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import attrs
 import torch
 
-from headwater import processes, sharding
+from headwater import processes
 from headwater.collection import Collected, collect, kept, skipped_groups
 from headwater.geometry import (
     Schedule,
@@ -27,11 +27,11 @@ from headwater.optimization import (
     GradientCheck,
     Guard,
     learning_rate,
-    make_optimizer,
 )
 from headwater.randomness import generator_of
 from headwater.stage import Outcome, Stage
 from headwater.state import Volatile, volatile
+from headwater.update import open_update
 
 Work = tuple[int, Callable[[], Outcome], bool]
 """Samples of a micro-batch, the call that sends it backward, and whether it is the last one."""
@@ -56,7 +56,7 @@ class Trainer:
         table = stage.run.file.optimizer
         self.stage = stage
         self.parameters = dict(stage.backbone.trainable())
-        self.optimizer = make_optimizer(self.parameters, table)
+        self.update = open_update(self.parameters, table)
         self.average = Average(self.parameters, table.ema)
         self.guard = Guard(stage.run.file.guard)
         self.check = GradientCheck(self.parameters)
@@ -80,13 +80,16 @@ class Trainer:
         began = time.perf_counter()
         file = self.stage.run.file
         self.before_step = volatile(self.stage.run)
-        self.optimizer.zero_grad(set_to_none=False)
+        self.update.begin()
         outcomes, forwards, backwards = self._gradient(index, measure_memory=measure_memory)
-        self._reduce()
-        norm = self._norm()
-        means = processes.mean_metrics({**_averages(outcomes), **self._measured()})
+        zero = processes.everywhere(all(outcome.silent for _, outcome in outcomes))
+        self.check.after_backward(upstream_is_zero=zero)
+        self.update.reduce()
+        norm = self.update.norm()
+        own = {**_averages(outcomes), **self._measured(), **_squares(outcomes)}
+        means = _rooted(processes.mean_metrics(own))
         rate = learning_rate(file.optimizer, index, file.steps)
-        skipped = self._update(norm, rate, outcomes)
+        skipped = self._update(norm, rate, upstream_is_zero=zero)
         dropped = sum(outcome.dropped for _, outcome in outcomes)
         forwards, backwards, dropped = (
             sum(processes.gathered(count)) for count in (forwards, backwards, dropped)
@@ -190,34 +193,17 @@ class Trainer:
                 out.update({f"{kind}/{key}": float(value) for key, value in found.items()})
         return out
 
-    def _reduce(self) -> None:
-        """Average the gradients over the processes; sharded ones are already."""
-        grads = [p.grad for p in self.parameters.values() if p.grad is not None]
-        processes.average_([grad for grad in grads if not sharding.is_shard(grad)])
-
-    def _norm(self) -> float:
-        grads = [p.grad for p in self.parameters.values() if p.grad is not None]
-        return float(sharding.whole({"": torch.nn.utils.get_total_norm(grads)})[""])
-
-    def _update(self, norm: float, rate: float, outcomes: list[tuple[int, Outcome]]) -> str:
+    def _update(self, norm: float, rate: float, *, upstream_is_zero: bool) -> str:
         """Clip and step, unless the guard skips it. Returns why it did."""
-        zero = processes.everywhere(all(outcome.silent for _, outcome in outcomes))
-        self.check.after_backward(upstream_is_zero=zero)
         reason = self.guard.reason_to_skip(norm)
         if reason:
             return reason
         self.updating = True
-        limit = self.stage.run.file.optimizer.max_grad_norm
-        torch.nn.utils.clip_grads_with_norm_(
-            list(self.parameters.values()), limit, torch.tensor(norm)
-        )
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
+        self.update.apply(norm, rate)
         self.average.update()
         self.policy_version += 1
         self.publish()
-        if not zero:
+        if not upstream_is_zero:
             self.check.after_update()
         self.updating = False
         return ""
@@ -244,6 +230,25 @@ def _averages(outcomes: list[tuple[int, Outcome]]) -> dict[str, float]:
             _add(out, f"estimator/{key}", number * size / samples)
     parts = shares(outcome.gradient_sizes for _, outcome in outcomes)
     return out | {f"algorithm/share/{key}": share for key, share in parts.items()}
+
+
+_NORM = "cotangent_norm/"
+"""Begins the metrics of what goes backward through the network, by denoising step."""
+
+
+def _squares(outcomes: list[tuple[int, Outcome]]) -> dict[str, float]:
+    """Squared norm of the cotangents of each active step over this process's samples."""
+    out: dict[str, float] = {}
+    for _, outcome in outcomes:
+        for step, square in outcome.diagnostics.squares.items():
+            _add(out, f"{_NORM}{step}", square)
+    return dict(sorted(out.items(), key=lambda item: int(item[0].removeprefix(_NORM))))
+
+
+def _rooted(means: dict[str, float]) -> dict[str, float]:
+    """Norms for means over the processes of squares; each one's loss counts 1 / world of it."""
+    world = processes.world()
+    return {n: (v / world) ** 0.5 if n.startswith(_NORM) else v for n, v in means.items()}
 
 
 def _add(out: dict[str, float], name: str, value: float) -> None:

@@ -263,6 +263,8 @@ class Diagnostics:
     values: Mapping[str, float] = attrs.field(factory=dict)
     carried: Tensor | None = None
     """Gradient at the start of the first group, (B', *latent), or None."""
+    squares: Mapping[int, float] = attrs.field(factory=dict)
+    """Active step: squared norm of the cotangent that goes backward there, over all samples."""
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from headwater.geometry import Draw
 from headwater.images import save_grid
 from headwater.randomness import seed_of
 from headwater.stage import Stage
-from headwater.statistics import estimate
+from headwater.statistics import estimate, paired
 
 
 @attrs.frozen(eq=False)
@@ -48,6 +48,16 @@ class Evaluated:
             found = estimate(values)
             out[f"evaluation/{key}"] = found.mean
             out[f"evaluation/{key}_se"] = found.se
+        return out
+
+    def changes(self, before: Evaluated) -> dict[str, float]:
+        """`change/KEY` since an evaluation of the same prompts, and its paired standard error."""
+        out = {}
+        old, new = {**before.scores, "total": before.total}, {**self.scores, "total": self.total}
+        for key in new:
+            found = paired(old[key], new[key])
+            out[f"change/{key}"] = found.mean
+            out[f"change/{key}_se"] = found.se
         return out
 
 

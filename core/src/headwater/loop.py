@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from accelerate import PartialState
 from headwater import checkpoints, launch, processes, sharding, state, summary
 from headwater.composition import Run, compose
 from headwater.errors import GuardError, OutputError
-from headwater.evaluation import Evaluated, evaluate, evaluation_draws, pack, picture, unpack
+from headwater.evaluation import Evaluated, evaluate, evaluation_draws, picture
 from headwater.geometry import optimizer_steps
 from headwater.hacking import STOPPED, Watch
 from headwater.interruption import Interruption
@@ -23,7 +22,7 @@ from headwater.progress import Progress, Quiet
 from headwater.resume import MISFITS, Candidates, Point, identity
 from headwater.run_folder import writing
 from headwater.stage import open_stage
-from headwater.statistics import estimate
+from headwater.standing import Standing
 from headwater.summary import Summary
 from headwater.trainer import Trainer
 
@@ -79,15 +78,10 @@ class _Session:
         self.identity = attrs.asdict(identity(run))
         self.observers = Observers(run, folder, lambda text: progress.note(text))
         self.draws = evaluation_draws(run)
-        self.first: Evaluated | None = None
-        self.last: Evaluated | None = None
-        self.best, self.best_name = -math.inf, ""
-        self.watch = Watch.of(run.file.evaluation)
-        self.evaluated_at = self.saved_at = -1
+        self.at = Standing(Watch.of(run.file.evaluation))
+        self.saved_at = -1
         self.doubtful = False
         """An evaluation found the weights to give scores that are not finite."""
-        self.done = self.forwards = self.backwards = 0
-        self.began = time.monotonic()
 
     def run(self) -> Summary:
         """The loop."""
@@ -97,50 +91,49 @@ class _Session:
         self.progress.start(self.composed, self.folder)
         try:
             self._evaluate_if_due()
-            while self.done < file.steps and not self._asked_to_stop():
+            while self.at.done < file.steps and not self._asked_to_stop():
                 skipped = self._step()
                 self._evaluate_if_due()
-                if self.done % file.output.checkpoint_every == 0 or self.done == file.steps:
+                if self.at.done % file.output.checkpoint_every == 0 or self.at.done == file.steps:
                     self._checkpoint()
                 self.trainer.guard.check(skipped)
             if self.unfinished:
                 self._checkpoint()
             found = self._summary()
         except BaseException as error:
-            at = min(self.done + 1, file.steps)
-            error.add_note(f"at optimizer step {at} of {file.steps}, {self.folder}")
-            self._rescue(error)
-            self._end("failed")
+            self._fail(error)
             raise
         self._end("stopped" if found.stopped else "done")
         return found
 
     def _asked_to_stop(self) -> bool:
         """Several processes finish the rollout first: each holds only its share of it."""
-        asked = processes.anywhere(self.stop or self.watch.stopped)
-        return asked and launch.may_stop(self.composed.file, self.done)
+        asked = processes.anywhere(self.stop or self.at.watch.stopped)
+        return asked and launch.may_stop(self.composed.file, self.at.done)
 
     def _step(self) -> str:
         """One optimizer step. Returns: why its update was skipped, or nothing."""
-        result = self.trainer.step(self.done, measure_memory=self.done == 1)
-        self.done += 1
-        self.forwards += result.forwards
-        self.backwards += result.backwards
-        self.observers.after_step(self.done, result.metrics)
-        self.progress.after_step(self.done, result.metrics, result.skipped)
+        done = self.at.done
+        self.observers.before_step(done + 1)
+        result = self.trainer.step(done, measure_memory=done == 1)
+        self.at.done += 1
+        self.at.forwards += result.forwards
+        self.at.backwards += result.backwards
+        self.observers.after_step(self.at.done, result.metrics)
+        self.progress.after_step(self.at.done, result.metrics, result.skipped)
         return result.skipped
 
     @property
     def evaluation_due(self) -> bool:
         """Whether the weights as they are should be evaluated and were not."""
-        file = self.composed.file
-        at = self.done % file.evaluation.every == 0 or self.done == file.steps
-        return bool(self.draws) and at and self.evaluated_at != self.done
+        file, done = self.composed.file, self.at.done
+        due = done % file.evaluation.every == 0 or done == file.steps
+        return bool(self.draws) and due and self.at.evaluated_at != done
 
     @property
     def unfinished(self) -> bool:
         """Whether the run was stopped with work left."""
-        return self.done < self.composed.file.steps or self.evaluation_due
+        return self.at.done < self.composed.file.steps or self.evaluation_due
 
     def _evaluate_if_due(self) -> None:
         if not self.evaluation_due:
@@ -154,24 +147,20 @@ class _Session:
             found.check_finite(self.composed)
             self.doubtful = False
         with writing("the sample picture", self.folder):
-            name = f"step-{self.done:06d}"
+            name = f"step-{self.at.done:06d}"
             path = self.folder / "samples" / f"{name}.png"
             image = picture(found, self.composed, path) if processes.first() else None
-        self.first, self.last = self.first or found, found
-        self.evaluated_at = self.done
-        told, seconds = len(self.watch.warnings), time.monotonic() - began
-        watched = self.watch.after(self.done, found.total, found.scores)
-        metrics = {**found.metrics(), **watched, "evaluation/seconds": seconds}
-        self.observers.after_evaluation(self.done, metrics, image)
-        self.progress.after_evaluation(self.done, metrics)
+        told = len(self.at.watch.warnings)
+        metrics = self.at.evaluated(found)
+        metrics["evaluation/seconds"] = time.monotonic() - began
+        self.observers.after_evaluation(self.at.done, metrics, image)
+        self.progress.after_evaluation(self.at.done, metrics)
         key = self.composed.file.evaluation.keep_best
-        value = estimate(found.scores[key] if key else found.total).mean
-        if value > self.best and self.done:
-            self.best, self.best_name = value, name
+        if self.at.is_best(name, found, key):
             self._checkpoint()
-        for text in self.watch.warnings[told:] if processes.first() else ():
+        for text in self.at.watch.warnings[told:] if processes.first() else ():
             self.progress.note(
-                f"WARNING: {text}. The best checkpoint by {key!r} is {self.best_name}."
+                f"WARNING: {text}. The best checkpoint by {key!r} is {self.at.best_name}."
             )
 
     def _evaluated(self) -> Evaluated | None:
@@ -184,40 +173,30 @@ class _Session:
             return evaluate(stage, self.draws, batch, stopped)
 
     def _checkpoint(self) -> None:
-        if self.saved_at == self.done:
+        if self.saved_at == self.at.done:
             return
         trainer, folder = self.trainer, self.folder / "checkpoints"
-        record, files = state.capture(trainer, self.done)
-        record |= {
-            "best": self.best_name,
-            "best_value": self.best if self.best_name else None,
-            "evaluated_at": self.evaluated_at,
-            "hacking": self.watch.state(),
-            "seconds": time.monotonic() - self.began,
-            "forwards": self.forwards,
-            "backwards": self.backwards,
-            "identity": self.identity,
-            "observers": self.observers.state(),
-        }
-        for name, found in (("first", self.first), ("last", self.last)):
-            files[name] = {} if found is None else pack(found)
+        record, files = state.capture(trainer, self.at.done)
+        own, evaluations = self.at.capture()
+        record |= {**own, "identity": self.identity, "observers": self.observers.state()}
+        files |= evaluations
         weights, average = map(sharding.whole, (trainer.parameters, trainer.average.weights))
-        args = (folder, self.done, weights, average, record, files)
+        args = (folder, self.at.done, weights, average, record, files)
         saved = processes.on_first(lambda: checkpoints.save(*args))
-        self.saved_at = self.done
+        self.saved_at = self.at.done
         self._prune(saved)
 
     def _prune(self, newest: Path) -> None:
         """Keep the newest, the best and each `keep_every`-th."""
         every = self.composed.file.output.keep_every
         if processes.first():
-            checkpoints.prune(newest.parent, every, {newest.name, self.best_name})
+            checkpoints.prune(newest.parent, every, {newest.name, self.at.best_name})
 
     def resume(self, points: Iterator[Point], misfit: Callable[[Path, Exception], None]) -> None:
         """Go on from the first point that fits; `misfit` names the others."""
         for point in points:
             if point.measured_otherwise and self.draws:
-                self.first = self._evaluated()  # the model before training is still in place
+                self.at.first = self._evaluated()  # the model before training is still in place
             try:
                 self._go_on(point)
             except MISFITS as error:
@@ -231,40 +210,30 @@ class _Session:
 
     def _go_on(self, point: Point) -> None:
         """Take over everything a checkpoint holds."""
-        found, read = point.state, checkpoints.read_tensors
-        self.best, self.best_name = -math.inf, ""
-        self.done = self.saved_at = int(found["step"])
-        self.forwards, self.backwards = int(found["forwards"]), int(found["backwards"])
-        self.began = time.monotonic() - float(found["seconds"])
-        judge = "evaluation.keep_best" not in point.changed
-        comparable = judge and not point.measured_otherwise
-        self.watch.restore(found.get("hacking"), comparable=comparable)
-        if not point.measured_otherwise:
-            self.evaluated_at = int(found["evaluated_at"])
-            for name in ("first", "last"):
-                tensors = read(point.path, name)
-                setattr(self, name, unpack(tensors) if tensors else None)
-            if judge:
-                self._find_best(point)
-        files = {stem: read(point.path, stem) for stem in state.STEMS}
-        weights, average = read(point.path, "weights"), read(point.path, "ema")
-        state.restore(self.trainer, self.done, found, weights, average, files)
+        self.at.restore(point, lambda text: self.progress.note(text))
+        self.saved_at = self.at.done
+        files = {stem: checkpoints.read_tensors(point.path, stem) for stem in state.STEMS}
+        weights, average = (checkpoints.read_tensors(point.path, n) for n in ("weights", "ema"))
+        state.restore(self.trainer, self.at.done, point.state, weights, average, files)
         self.trainer.publish()
-        self.observers.restore(found["observers"])
+        self.observers.restore(point.state["observers"])
 
-    def _find_best(self, point: Point) -> None:
-        name = str(point.state["best"])
-        if name and checkpoints.damage(point.path.with_name(name)):
-            self.progress.note(f"the best checkpoint, {name}, is lost; the next best is kept")
-        elif name:
-            self.best, self.best_name = float(point.state["best_value"]), name
+    def _fail(self, error: BaseException) -> None:
+        """The run ends with an error: save what is good, and say where it was."""
+        steps = self.composed.file.steps
+        error.add_note(
+            f"at optimizer step {min(self.at.done + 1, steps)} of {steps}, {self.folder}"
+        )
+        self._rescue(error)
+        self.observers.fail(self.at.done, error)
+        self._end("failed")
 
     def _rescue(self, error: BaseException) -> None:
         """Save the steps that are done, where they are good and no checkpoint has them."""
-        sound = self.done > self.saved_at and not (self.trainer.updating or self.doubtful)
+        sound = self.at.done > self.saved_at and not (self.trainer.updating or self.doubtful)
         told = isinstance(error, Exception) and not isinstance(error, OutputError)
         together = processes.world() == 1 or isinstance(error, GuardError)
-        if not (self.done and sound and told and together):
+        if not (self.at.done and sound and told and together):
             return
         try:
             self._checkpoint()
@@ -272,28 +241,29 @@ class _Session:
             error.add_note(f"nor could a checkpoint be written: {second}")
 
     def _end(self, reason: str) -> None:
-        self.observers.finish(self.done, reason)
+        self.observers.finish(self.at.done, reason)
         self.progress.finish(reason)
 
     def _summary(self) -> Summary:
-        assert self.unfinished or self.done == optimizer_steps(self.composed.file)
-        last = self.last if self.evaluated_at > 0 else None
+        at = self.at
+        assert self.unfinished or at.done == optimizer_steps(self.composed.file)
+        last = at.last if at.evaluated_at > 0 else None
         found = Summary(
             name=self.composed.file.name,
-            steps=self.done,
-            seconds=time.monotonic() - self.began,
-            **summary.changes(self.composed, self.first, last),
-            forwards=self.forwards,
-            backwards=self.backwards,
+            steps=at.done,
+            seconds=at.seconds,
+            **summary.changes(self.composed, at.first, last),
+            forwards=at.forwards,
+            backwards=at.backwards,
             peak_memory_bytes=self.trainer.peak_memory,
             resident_memory_bytes=resident_memory(),
             versions=self.identity["versions"],
             folder=str(self.folder),
-            stopped=STOPPED if self.watch.stopped else self.stop.asked if self.unfinished else "",
-            evaluated_at=max(0, self.evaluated_at),
-            warnings=tuple(self.watch.warnings),
+            stopped=STOPPED if at.watch.stopped else self.stop.asked if self.unfinished else "",
+            evaluated_at=max(0, at.evaluated_at),
+            warnings=tuple(at.watch.warnings),
         )
         with writing("the summary", self.folder):
             if processes.first():
-                summary.write(found, self.composed, self.folder, self.first, last)
+                summary.write(found, self.composed, self.folder, at.first, last)
         return found

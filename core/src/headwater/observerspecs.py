@@ -1,4 +1,9 @@
-"""Hooks of observers. They are told what happened; nothing they return is used."""
+"""Hooks of observers. They are told what happened, and change nothing.
+
+Each takes only the arguments it names; nothing it returns is used. What it is given is a copy or
+cannot be written to, and the global state that training depends on is put back after every call
+(see `isolation`). What it raises is reported once and never stops the run, but for a full disk.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,15 @@ if TYPE_CHECKING:
 
 @hookspec
 def start(run: Run, folder: Path) -> None:
-    """The run folder exists and the plugins are loaded."""
+    """The run begins, or goes on: its folder exists and its weights are loaded.
+
+    run: a copy, its plugins without weights. `composition.resolved(run)` is the resolved run file.
+    """
+
+
+@hookspec
+def before_step(step: int) -> None:
+    """Optimizer step `step` (from 1) is about to begin."""
 
 
 @hookspec
@@ -28,5 +41,17 @@ def after_evaluation(step: int, metrics: Mapping[str, float], picture: Path | No
 
 
 @hookspec
+def on_error(step: int, error: BaseException) -> None:
+    """The run fails after `step` whole optimizer steps; called once, before `finish`.
+
+    What could be saved is saved. error: what the loop raises next. A second Ctrl-C, which leaves
+    the step at once, is a KeyboardInterrupt here; the first one ends in order and is no error.
+    """
+
+
+@hookspec
 def finish(step: int, reason: str) -> None:
-    """The run ended after `step` optimizer steps: `done`, `stopped` or `failed`."""
+    """The run ended after `step` optimizer steps: `done`, `stopped` or `failed`.
+
+    `summary.json` is in the run folder, unless it failed.
+    """

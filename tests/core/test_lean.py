@@ -69,7 +69,7 @@ def test_the_plan_counts_eight_bit_moments():
     moments = ("state1", "state2", "absmax1", "absmax2")
     held = sum(
         entry[key].numel() * entry[key].element_size()
-        for entry in trainer.optimizer.state.values()
+        for entry in trainer.update.optimizer.state.values()
         for key in moments
         if key in entry
     )

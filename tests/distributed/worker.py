@@ -14,7 +14,7 @@ import torch
 from accelerate import PartialState
 from safetensors.torch import save_file
 
-from headwater import processes, sharding
+from headwater import processes, sharding, zero
 from headwater.composition import compose
 from headwater.geometry import rollout_draws, share_of
 from headwater.stage import open_stage
@@ -44,6 +44,9 @@ CASES = {
     },
     "direct-lora": [*DOUBLE, *BRIDGE, 'backbone.train="lora"'],
     "direct-single": BRIDGE,
+    "jagg-single": [*GRPO, *jagg(middle="recompute"), 'engine.mode="joint"'],
+    "fused-single": [*GRPO, *jagg(middle="cached"), 'engine.mode="fused"'],
+    "lora-single": [*BRIDGE, 'backbone.train="lora"'],
     "direct-autocast": [*BRIDGE, 'engine.precision="bfloat16"'],
     "grpo-exact": [*DOUBLE, *GRPO, 'estimator={use="exact"}'],
     "grpo-jagg-stream": [*DOUBLE, *jagg(middle="cached")],
@@ -65,15 +68,23 @@ CASES = {
 }
 
 
+def gradient(parameter):
+    if zero.asked_for():
+        from deepspeed.utils import safe_get_full_grad
+
+        return safe_get_full_grad(parameter)
+    return parameter.grad
+
+
 def run(name, out, device):
     trainer = Trainer(open_stage(compose(FILE, CASES[name]), device))
     draws = rollout_draws(trainer.stage.run, 0)
     own = share_of(draws, processes.rank(), processes.world())
-    trainer.optimizer.zero_grad(set_to_none=False)
+    trainer.update.begin()
     trainer._gradient(0, measure_memory=False)
-    trainer._reduce()
-    grads = {f"grad/{n}": p.grad for n, p in trainer.parameters.items() if p.grad is not None}
-    found = {k: v.clone() for k, v in sharding.whole(grads).items()}
+    trainer.update.reduce()
+    grads = {f"grad/{n}": gradient(p) for n, p in trainer.parameters.items()}
+    found = {k: v.clone() for k, v in sharding.whole(grads).items() if v is not None}
     trainer.collected_for = -1
     metrics = [trainer.step(index).metrics for index in range(trainer.stage.run.file.steps)]
     found |= sharding.whole({n: p.detach() for n, p in trainer.parameters.items()})

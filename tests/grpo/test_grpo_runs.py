@@ -92,7 +92,7 @@ def test_a_kl_changes_the_gradient_of_a_trained_model_and_not_of_a_fresh_one():
     for sets in ([], ["algorithm.beta=0.04", "algorithm.reference=copy"]):
         trainer = trainer_of("optimizer.lr=1e-3", *sets)
         trainer.step(0)
-        trainer.optimizer.zero_grad(set_to_none=False)
+        trainer.update.begin()
         trainer._gradient(1, measure_memory=False)
         found.append(torch.cat([p.grad.flatten() for p in trainer.parameters.values()]))
     plain, kl = found

@@ -70,7 +70,7 @@ def capture(trainer: Trainer, done: int) -> tuple[dict[str, Any], Files]:
         "plugins": now.plugins,
     }
     files = {
-        "optimizer": moments.pack(trainer.optimizer, trainer.parameters),
+        "optimizer": trainer.update.moments(),
         "plugins": now.tensors,
         "generators": now.generators,
     }
@@ -118,9 +118,7 @@ def restore(
             parameter.grad = None if name in bare else torch.zeros_like(parameter)
         for name, value in average.items():
             trainer.average.weights[name].copy_(sharding.like(value, parameters[name]))
-    trainer.optimizer.state.clear()
-    for name, entries in optimizer.items():
-        trainer.optimizer.state[parameters[name]] = entries
+    trainer.update.restore(optimizer)
     trainer.policy_version = version
     trainer.peak_memory = int(state["peak_memory"])
     trainer.collected = collected

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
-from peft import LoraConfig, inject_adapter_in_model
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch.nn import Module, Parameter
 
 
@@ -26,6 +24,8 @@ def train_lora(
     be one function.
     Adapters are at least float32. A fresh LoRA changes nothing (B = 0).
     """
+    from peft import LoraConfig, inject_adapter_in_model
+
     network.requires_grad_(requires_grad=False)
     excluded = sorted({name for name, _ in network.named_modules()} & {*unused})
     config = LoraConfig(
@@ -64,6 +64,8 @@ def trainable(network: Module) -> dict[str, Parameter]:
 @contextmanager
 def adapters_off(network: Module) -> Iterator[None]:
     """Within it `network` is the model before training. ValueError without an adapter."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
     layers = [module for module in network.modules() if isinstance(module, BaseTunerLayer)]
     if not layers:
         raise ValueError(

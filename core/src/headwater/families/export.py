@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import get_peft_model_state_dict
 
 from headwater.errors import HeadwaterError
 
@@ -18,6 +17,8 @@ def export_lora(pipeline_class: Any, network: Any, path: Path) -> None:
 
     Raises HeadwaterError where what was read back is not what was written.
     """
+    from peft import get_peft_model_state_dict
+
     layers = {name: t.detach().cpu() for name, t in get_peft_model_state_dict(network).items()}
     settings = network.peft_config["default"].to_dict()
     pipeline_class.save_lora_weights(

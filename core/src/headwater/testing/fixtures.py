@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,3 +21,17 @@ def headwater_table(request: pytest.FixtureRequest) -> dict[str, Any]:
         return dict(request.getfixturevalue("settings"))
     names = list(inspect.signature(found).parameters)[1:]
     return dict(found(contract(), **{name: request.getfixturevalue(name) for name in names}))
+
+
+@pytest.fixture
+def headwater_toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offer the toy plugins by name (`toy`, `toy-noise`, `toy-policy`, ...) within a test."""
+    from headwater.testing import plugins
+    from headwater.testing.packages import write_package
+
+    names = sorted(set(plugins.ENTRY_POINTS.values()))
+    source = f"from headwater.testing.plugins import {', '.join(names)}\n"
+    folder = write_package(
+        tmp_path / "headwater-toys", "headwater-toys", plugins.ENTRY_POINTS, source
+    )
+    monkeypatch.syspath_prepend(str(folder))

@@ -67,7 +67,10 @@ def flux(seed=0, encoder_seed=1, guidance=True):
     from diffusers import FluxPipeline, FluxTransformer2DModel
 
     clip, t5 = clip_tokenizer(), t5_tokenizer()
-    first, second = clip_encoder(clip, projection=False, seed=encoder_seed), t5_encoder(t5, 32, encoder_seed + 1)
+    first, second = (
+        clip_encoder(clip, projection=False, seed=encoder_seed),
+        t5_encoder(t5, 32, encoder_seed + 1),
+    )
     torch.manual_seed(seed)
     transformer = FluxTransformer2DModel(
         patch_size=1,

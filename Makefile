@@ -1,12 +1,13 @@
 # One virtual environment at the root serves every target.
 PYTHON ?= python3
 BIN := .venv/bin
-PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp plugins/grpo plugins/jagg plugins/lab plugins/sd3 plugins/flux plugins/flux2 \
+PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp plugins/grpo plugins/jagg plugins/lab plugins/report plugins/sd3 plugins/flux plugins/flux2 \
 	plugins/qwen-image plugins/z-image plugins/rewards-clip plugins/rewards-vlm plugins/rewards-ocr plugins/rewards-remote contrib/flowbp-hat
 TESTED := $(BIN)/.installed
+DOCS := $(BIN)/.docs
 OUT ?=
 
-.PHONY: install demo test long lint bench clean
+.PHONY: install demo test long lint bench clean docs
 
 install: $(TESTED)
 
@@ -32,6 +33,14 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(addsuffix /src,$(PACKAGES))
 	$(BIN)/lint-imports
+
+$(DOCS): $(TESTED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		mkdocs-material latex2mathml
+	touch $(DOCS)
+
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: install
 	$(BIN)/python bench/memory.py

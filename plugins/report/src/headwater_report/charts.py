@@ -160,7 +160,7 @@ def marker(run: int, x: float, y: float, tip: str = "") -> Markup:
 
 def _frame(chart: Chart, axes: Axes) -> Markup:
     """Grid lines, tick labels and axis labels."""
-    y_values = logarithmic(*axes.y) if axes.log else linear(*axes.y, count=4)
+    y_values = logarithmic(*axes.y) if axes.log else linear(*axes.y, count=5)
     x_values = linear(*axes.x, count=5, whole=True)
     parts = []
     for value, text in zip(y_values, tick_texts(y_values), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 _EMPTY = {"meta", "img", "br"}
@@ -30,7 +31,6 @@ def element(tag: str, /, *parts: str, **attributes: object) -> Markup:
     return Markup(f"<{tag}{shown}>{joined(parts)}</{tag}>")
 
 
-def joined(parts: tuple[str, ...] | list[str], between: str = "") -> Markup:
+def joined(parts: Sequence[str]) -> Markup:
     """One after the other, escaped unless they are Markup."""
-    whole = [part if isinstance(part, Markup) else escape(part) for part in parts]
-    return Markup(escape(between).join(whole))
+    return Markup("".join(part if isinstance(part, Markup) else escape(part) for part in parts))

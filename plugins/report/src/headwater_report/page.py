@@ -100,10 +100,10 @@ def _section(section: Section, names: Sequence[str]) -> Markup:
     parts = [element("h3", section.title)]
     if len(names) > 1 and figures:
         parts.append(legend(names))
-    if figures:
-        parts.append(element("div", *figures, class_="charts"))
     if section.note:
         parts.append(element("p", section.note, class_="soft"))
+    if figures:
+        parts.append(element("div", *figures, class_="charts"))
     return joined(parts)
 
 

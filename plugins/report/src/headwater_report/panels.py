@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import attrs
 
@@ -82,6 +83,13 @@ _KNOWN = {
 _SILENT = {"skipped", "policy_version", "forwards", "backwards"}
 
 
+_EVALUATED = "The same prompts and noise at every evaluation. Bands and bars: one standard error."
+_RUNNING = (
+    "Thin: each optimizer step. Bold: centred running mean over a twentieth of the run, with the "
+    "standard error of that mean."
+)
+
+
 @attrs.frozen(eq=False)
 class Section:
     """Charts that belong together."""
@@ -95,15 +103,15 @@ def sections(records: Sequence[Record]) -> list[Section]:
     """All charts of a report; a section without one is left out."""
     taken = set(_SILENT)
     found = [
-        Section("Held-out prompts", _evaluations(records)),
-        Section("Training", _training(records, taken)),
-        Section("Gradients", _gradients(records, taken)),
+        Section("Held-out prompts", _evaluations(records), _EVALUATED),
+        Section("Training", _training(records, taken), _RUNNING),
+        Section("By denoising step", _profiles(records, taken)),
         Section("Algorithm", _started(records, "algorithm/", taken)),
         Section("Estimator", _started(records, "estimator/", taken)),
     ]
     rest, constant = _rest(records, taken)
-    found.append(Section("Other metrics", rest, constant))
-    return [section for section in found if section.charts or section.note]
+    found = [section for section in found if section.charts]
+    return [*found, Section("Other metrics", rest, constant)] if rest or constant else found
 
 
 def _lines(records: Sequence[Record], make: Callable[[int, Record], Line | None]) -> list[Line]:
@@ -121,15 +129,15 @@ def _evaluations(records: Sequence[Record]) -> list[Chart]:
         keys |= {key: "held out" for key in record.held_out if key not in keys}
     charts = []
     for key, kind in keys.items():
-        lines = _lines(records, lambda run, record, key=key: evaluation_line(run, record, key))
+        lines = _lines(records, partial(evaluation_line, key))
         if lines:
             counts = sorted({len(record.prompts) for record in records if record.prompts})
-            said = f"mean of {counts[0]} prompts" if len(counts) == 1 else "mean over prompts"
+            said = f"{counts[0]} prompts" if len(counts) == 1 else "prompts"
             charts.append(
                 Chart(
                     title=f"{key}, {kind}",
                     x_label=STEP,
-                    y_label=f"{said} ± its standard error",
+                    y_label=f"mean of {said} ± se",
                     lines=lines,
                     events=_warnings(records),
                 )
@@ -147,7 +155,7 @@ def _warnings(records: Sequence[Record]) -> list[Event]:
 
 
 def _training(records: Sequence[Record], taken: set[str]) -> list[Chart]:
-    """Rewards of the training samples, and the loss."""
+    """Rewards of the training samples, the loss, and the gradient norm with skipped updates."""
     names = [f"reward/{key}" for record in records for key in record.trained]
     names += [f"endpoint_reward/{key}" for record in records for key in record.trained]
     charts = []
@@ -161,17 +169,17 @@ def _training(records: Sequence[Record], taken: set[str]) -> list[Chart]:
             made = chart(records, name)
         taken.add(name)
         charts += [made] if made else []
-    return charts
-
-
-def _gradients(records: Sequence[Record], taken: set[str]) -> list[Chart]:
-    """The whole norm with its skipped updates, then profiles by denoising step and group."""
-    made = chart(records, "grad_norm")
+    norm = chart(records, "grad_norm")
     taken.add("grad_norm")
-    charts = [attrs.evolve(made, events=_skipped(records))] if made else []
+    return [*charts, attrs.evolve(norm, events=_skipped(records))] if norm else charts
+
+
+def _profiles(records: Sequence[Record], taken: set[str]) -> list[Chart]:
+    """What is logged for every denoising step or group, by its number."""
+    charts = []
     for start, title, x_label, y_label, caption in _PROFILES:
         taken |= {name for name in _names(records) if name.startswith(start)}
-        lines = _lines(records, lambda run, record, s=start: profile_line(run, record, s))
+        lines = _lines(records, partial(profile_line, start))
         if lines:
             charts.append(Chart(title, x_label, y_label, lines, caption, log=_wide(lines)))
     return charts
@@ -228,15 +236,12 @@ def _constant(records: Sequence[Record], name: str) -> bool:
 
 def chart(records: Sequence[Record], name: str, title: str = "", y_label: str = "") -> Chart | None:
     """A metric of every optimizer step; None where no run has a finite value of it."""
-    lines = _lines(records, lambda run, record: training_line(run, record, name))
+    lines = _lines(records, partial(training_line, name))
     if not lines:
         return None
     if not title:
         title, y_label = _KNOWN.get(name, (_plain(name), name))
-    caption = (
-        "Bold: running mean ± its standard error." if any(line.faint for line in lines) else ""
-    )
-    return Chart(title, STEP, y_label, lines, caption, log=_wide(lines))
+    return Chart(title, STEP, y_label, lines, log=name != "lr" and _wide(lines))
 
 
 def _plain(name: str) -> str:

@@ -6,10 +6,8 @@ is reported. Nothing in the folder is written.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ import tomli
 from headwater import checkpoints
 from headwater.errors import DamagedError, InputError
 from headwater.evaluation import Evaluated, unpack
-from headwater.prompts import read_prompts
+from headwater_report.surroundings import held, prompts, resumed
 
 Metrics = Mapping[int, Mapping[str, float]]
 """By optimizer step; NaN where null was written."""
@@ -127,9 +125,9 @@ def read_run(folder: Path) -> Record:
         pair=pair,
         checkpoint=checkpoint,
         versions={str(k): str(v) for k, v in versions.items()},
-        prompts=_prompts(folder, table, notes),
-        resumed=_resumed(folder, notes),
-        held=_held(folder),
+        prompts=prompts(folder, table, notes),
+        resumed=resumed(folder, notes),
+        held=held(folder),
         notes=notes,
     )
 
@@ -254,54 +252,3 @@ def _checkpoint(folder: Path, notes: list[str]) -> tuple[Pair | None, int, Mappi
         return pair, checkpoints.step_of(path), state
     notes += [" ".join(text.split()) for text in damaged]
     return None, -1, {}
-
-
-def _prompts(folder: Path, table: Mapping[str, Any], notes: list[str]) -> tuple[str, ...]:
-    """Texts of the evaluation prompts; empty where their list is gone."""
-    evaluation = table.get("evaluation")
-    found = evaluation if isinstance(evaluation, dict) else {}
-    name, count = found.get("prompts", ""), found.get("count", 0)
-    if not isinstance(name, str) or not name:
-        return ()
-    try:
-        prompts = read_prompts(name, folder)
-    except ValueError as error:
-        notes.append(f"The evaluation prompts cannot be read: {error}.")
-        return ()
-    return tuple(p.text for p in prompts[: count if type(count) is int and count else None])
-
-
-def _resumed(folder: Path, notes: list[str]) -> list[int] | None:
-    """Steps after which the run was resumed, as the headers of TensorBoard's files tell."""
-    files = sorted((folder / "tensorboard").glob("events.out.tfevents.*"))
-    if not files:
-        return None
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-
-    found = []
-    for path in files:
-        try:
-            first = next(iter(EventFileLoader(str(path)).Load()), None)
-        except (OSError, ValueError) as error:
-            notes.append(f"{path.name} cannot be read: {error}.")
-            continue
-        if first is not None and first.step > 0:
-            found.append(int(first.step) - 1)
-    return found
-
-
-def _held(folder: Path) -> bool:
-    """Whether a process on this file system holds the folder, as a run does."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # a file system without locks
-    finally:
-        os.close(handle)
-    return False

@@ -82,7 +82,7 @@ def thinned(points: Sequence[Point]) -> list[Point]:
     return out
 
 
-def training_line(run: int, record: Record, name: str) -> Line | None:
+def training_line(name: str, run: int, record: Record) -> Line | None:
     """A metric of every step: its running mean, with the steps themselves behind."""
     points = column(record.steps, name)
     if not any(math.isfinite(y) for _, y in points):
@@ -93,7 +93,7 @@ def training_line(run: int, record: Record, name: str) -> Line | None:
     return Line(run, record.label, means, errors, faint=thinned(points))
 
 
-def evaluation_line(run: int, record: Record, key: str) -> Line | None:
+def evaluation_line(key: str, run: int, record: Record) -> Line | None:
     """A reward on the held-out prompts at every evaluation, with its standard error."""
     points = column(record.evaluations, key)
     if not any(math.isfinite(y) for _, y in points):
@@ -102,7 +102,7 @@ def evaluation_line(run: int, record: Record, key: str) -> Line | None:
     return Line(run, record.label, points, errors, dots=len(points) <= 40)
 
 
-def profile_line(run: int, record: Record, start: str) -> Line | None:
+def profile_line(start: str, run: int, record: Record) -> Line | None:
     """Metrics `start` + INDEX by their index: mean over the optimizer steps and its error."""
     indices = sorted(
         {

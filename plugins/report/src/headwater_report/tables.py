@@ -38,7 +38,6 @@ def rewards(found: Sequence[Facts]) -> Markup:
             continue
         if len(found) > 1:
             parts.append(run_heading(run, one.name))
-        parts.append(element("p", one.verdict))
         parts.append(_changes(one.changes))
         parts.append(element("p", _said(one.changes), class_="soft"))
     if not parts:

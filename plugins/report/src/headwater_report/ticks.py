@@ -45,7 +45,10 @@ def number(value: float | None, digits: int = 4) -> str:
     if value is None or not math.isfinite(value):
         return "–"
     if value and not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.{max(0, digits - 2)}e}".replace("e-0", "e-").replace("e+0", "e")
+        short = f"{value:.{max(0, digits - 2)}e}"
+        mantissa, _, power = short.partition("e")
+        mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        return f"{mantissa}e{int(power)}".replace("-", "−")
     text = f"{value:.{digits}g}"
     return (f"{value:.0f}" if "e" in text else text).replace("-", "−")
 

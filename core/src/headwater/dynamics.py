@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import attrs
 
 from headwater.protocols import Transition
+from headwater.types import at_least_float32
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,8 +22,12 @@ class Ode:
 
     def transition(self, x: Tensor, v: Tensor, i: int, sigmas: Tensor) -> Transition:
         """Mean of step i, with std 0."""
-        h = float(sigmas[i]) - float(sigmas[i + 1])
-        return Transition(mean=x - h * v, std=0.0)
+        mean = at_least_float32(x) + self.sensitivity(i, sigmas) * at_least_float32(v)
+        return Transition(mean=mean, std=0.0)
+
+    def sensitivity(self, i: int, sigmas: Tensor) -> float:
+        """-h_i, d mean / d v."""
+        return float(sigmas[i + 1]) - float(sigmas[i])
 
     def log_prob(self, next: Tensor, transition: Transition) -> Tensor:
         """Raises ValueError: a deterministic step has no density."""

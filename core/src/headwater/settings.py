@@ -125,9 +125,13 @@ def _structure_literal(raw: Any, kind: Any) -> Any:
 
 
 def _structure_union(raw: Any, kind: Any) -> Any:
+    if raw is None and type(None) in get_args(kind):
+        return None
     for choice in get_args(kind):
+        if choice is type(None):
+            continue
         try:
-            return None if choice is type(None) else CONVERTER.structure(raw, choice)
+            return CONVERTER.structure(raw, choice)
         except ValueError:
             if attrs.has(choice) and isinstance(raw, Mapping):
                 raise  # a table is meant, and it says itself what is wrong with it

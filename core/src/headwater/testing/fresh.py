@@ -181,9 +181,10 @@ def main(out: IO[str]) -> None:
             return
         child = os.fork()
         if child == 0:
-            _answer(line, out)
-            _OUT.flush()
-            os._exit(0)
+            try:
+                _answer(line, out)
+            finally:
+                os._exit(0)
         os.waitpid(child, 0)
 
 

@@ -1,4 +1,4 @@
-"""Small whole plugins of every kind but the observer, so that a run takes milliseconds.
+"""Small whole plugins of every kind, so that a run takes milliseconds.
 
 The backbone's latent is (3, 4, 4), its image the sigmoid of it, its text the length of the
 prompt. It is float64 throughout, so that exactness can be tested. The fixture `headwater_toys`
@@ -28,7 +28,7 @@ from headwater.testing.objectives import (
     ToyDirect,
     ToyPolicy,
 )
-from headwater.types import Batch, Prompt, Request
+from headwater.types import Batch, Prompt, Request, at_least_float32
 
 __all__ = ["EachStep", "EveryStep", "LastStep", "NoisyStep", "ToyDirect", "ToyPolicy"]
 
@@ -44,6 +44,8 @@ ENTRY_POINTS = {
     "estimator toy-bptt": "EveryStep",
     "estimator toy-noisy": "NoisyStep",
     "estimator toy-each": "EachStep",
+    "observer toy-recorder": "Recorder",
+    "observer toy-raiser": "Raiser",
 }
 
 
@@ -159,7 +161,8 @@ class ToyNoise:
         """Mean x - h v; std size sqrt(h)."""
         h = float(sigmas[i]) - float(sigmas[i + 1])
         last = float(sigmas[i + 1]) == 0
-        return Transition(mean=x - h * v, std=0.0 if last else self.size * math.sqrt(h))
+        mean = at_least_float32(x) - h * at_least_float32(v)
+        return Transition(mean=mean, std=0.0 if last else self.size * math.sqrt(h))
 
     def log_prob(self, next: Tensor, transition: Transition) -> Tensor:
         """(B,) ValueError for a deterministic step."""
@@ -232,3 +235,56 @@ class SometimesNaN:
             return mean * factor
         root = torch.sqrt((mean - mean.detach()).abs())  # its derivative at 0 is not finite
         return torch.where(bad, mean + root, mean)
+
+
+@attrs.define(eq=False)
+class Recorder:
+    """Writes what it is told to `recorded.txt` in the run folder."""
+
+    _file: Path | None = attrs.field(init=False, default=None)
+
+    def _write(self, text: str) -> None:
+        assert self._file is not None, "an observer is told of the start before anything else"
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+
+    @hookimpl
+    def start(self, folder: Path) -> None:
+        """Remember the folder."""
+        self._file = folder / "recorded.txt"
+        self._write("start")
+
+    @hookimpl
+    def after_step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """One line a step."""
+        self._write(f"after_step {step} {len(metrics)}")
+
+    @hookimpl
+    def after_evaluation(self, step: int) -> None:
+        """One line an evaluation."""
+        self._write(f"after_evaluation {step}")
+
+    @hookimpl
+    def finish(self, step: int, reason: str) -> None:
+        """The last line."""
+        self._write(f"finish {step} {reason}")
+
+
+@attrs.frozen(eq=False)
+class Raiser:
+    """Raises whenever it is told anything but the start."""
+
+    @hookimpl
+    def after_step(self, step: int) -> None:
+        """Raises."""
+        raise RuntimeError(f"this observer fails at step {step}")
+
+    @hookimpl
+    def after_evaluation(self, step: int) -> None:
+        """Raises."""
+        raise RuntimeError(f"this observer fails at the evaluation after step {step}")
+
+    @hookimpl
+    def finish(self) -> None:
+        """Raises."""
+        raise RuntimeError("this observer fails at the end")

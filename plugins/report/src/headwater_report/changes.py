@@ -23,6 +23,16 @@ class Value:
     mean: float
     se: float
 
+    @property
+    def text(self) -> str:
+        """Mean ± standard error, to two digits of the error; a dash for nothing."""
+        if not math.isfinite(self.mean):
+            return "–"
+        known = math.isfinite(self.se) and self.se > 0
+        places = min(8, max(0, 1 - math.floor(math.log10(self.se)))) if known else 4
+        text = f"{self.mean:.{places}f}" + (f" ± {self.se:.{places}f}" if known else "")
+        return text.replace("-", "−")
+
 
 @attrs.frozen
 class Change:
@@ -178,7 +188,7 @@ def _said(row: Change) -> str:
     mean, se = row.difference.mean, row.difference.se
     if not math.isfinite(mean):
         return f"{row.key} is not known (a score is not finite)"
-    size = f"{number(abs(mean), 3)} ± {number(se, 2)}" if se > 0 else number(abs(mean), 3)
+    size = Value(abs(mean), se).text
     times = f" ({number(abs(row.in_se), 3)} standard errors)" if math.isfinite(row.in_se) else ""
     if row.direction:
         return f"{row.key} {'rose' if mean > 0 else 'fell'} by {size}{times}"

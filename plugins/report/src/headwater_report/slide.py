@@ -11,7 +11,6 @@ from headwater_report import styles
 from headwater_report.charts import Chart
 from headwater_report.facts import Facts
 from headwater_report.panels import sections
-from headwater_report.tables import shown
 
 _DASHES: dict[str, Any] = {"": "-"}
 _MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D"}
@@ -128,9 +127,9 @@ def _rows(found: Sequence[Facts]) -> list[list[str]]:
                 [
                     _plain(one.name),
                     _plain(row.key) + (" (held out)" if row.held_out else ""),
-                    shown(row.before),
-                    shown(row.after),
-                    sign + shown(row.difference) if math.isfinite(row.difference.mean) else "–",
+                    row.before.text,
+                    row.after.text,
+                    sign + row.difference.text if math.isfinite(row.difference.mean) else "–",
                     str(row.n) if row.n else "–",
                 ]
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from headwater_report.changes import Change, Changes, Value
+from headwater_report.changes import Change, Changes
 from headwater_report.charts import swatch
 from headwater_report.differences import differing
 from headwater_report.facts import Facts, resumed
@@ -56,8 +56,8 @@ def _changes(found: Changes) -> Markup:
     rows = [
         (
             row.key + (" (held out)" if row.held_out else ""),
-            shown(row.before),
-            shown(row.after),
+            row.before.text,
+            row.after.text,
             _difference(row),
             number(row.in_se, 3) if math.isfinite(row.in_se) else "–",
             str(row.n) if row.n else "–",
@@ -67,26 +67,8 @@ def _changes(found: Changes) -> Markup:
     return table(head, rows)
 
 
-def shown(value: Value) -> str:
-    """Mean ± standard error, with as many decimals as the error allows."""
-    if not math.isfinite(value.mean):
-        return "–"
-    places = _places(value)
-    text = f"{value.mean:.{places}f}"
-    if math.isfinite(value.se) and value.se > 0:
-        text += f" ± {value.se:.{places}f}"
-    return text.replace("-", "−")
-
-
-def _places(value: Value) -> int:
-    """Decimals that show two digits of the error; four without one."""
-    if not (math.isfinite(value.se) and value.se > 0):
-        return 4
-    return min(8, max(0, 1 - math.floor(math.log10(value.se))))
-
-
 def _difference(row: Change) -> Markup:
-    text = shown(row.difference)
+    text = row.difference.text
     if row.difference.mean > 0:
         text = f"+{text}"
     kind = {1: "up", -1: "down", 0: None}[row.direction]

@@ -10,7 +10,6 @@ import attrs
 
 from headwater.statistics import compared
 from headwater_report.reading import Record
-from headwater_report.ticks import number
 
 CLEAR = 2.0
 """A change of more than so many standard errors counts as one."""
@@ -30,7 +29,9 @@ class Value:
             return "–"
         known = math.isfinite(self.se) and self.se > 0
         places = min(8, max(0, 1 - math.floor(math.log10(self.se)))) if known else 4
-        text = f"{self.mean:.{places}f}" + (f" ± {self.se:.{places}f}" if known else "")
+        text = f"{self.mean:.{places}f}" + (
+            f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{self.se:.{places}f}" if known else ""
+        )
         return text.replace("-", "−")
 
 
@@ -78,7 +79,7 @@ class Changes:
 
 def changes(record: Record) -> Changes:
     """From the summary; else from the checkpoint's evaluations, if they are the newest; else from
-    the metrics, whose differences are not paired."""
+    the metrics."""
     summary, pair = record.summary, record.pair
     if summary:
         tables = {**_tables(summary, "rewards"), **_tables(summary, "held_out")}
@@ -127,7 +128,8 @@ def _float(part: Mapping[str, Any], key: str) -> float:
 
 
 def _from_metrics(record: Record) -> Changes:
-    """First and last line of an evaluation, as if their samples were independent."""
+    """First and last line of an evaluation; as if their samples were independent, where no line
+    tells of pairs."""
     if len(record.evaluations) < 2:
         return Changes((), 0, 0)
     first, last = min(record.evaluations), max(record.evaluations)
@@ -139,9 +141,11 @@ def _from_metrics(record: Record) -> Changes:
             continue
         before, after = (Value(r[key], r.get(f"{key}_se", math.nan)) for r in (one, other))
         change = Value(after.mean - before.mean, math.hypot(before.se, after.se))
-        held_out = key in record.held_out
-        n = len(record.prompts)
-        rows.append(Change(key, held_out, before, after, change, n, paired=False))
+        paired = first == 0 and f"change/{key}_se" in other
+        if paired:
+            change = Value(other.get(f"change/{key}", math.nan), other[f"change/{key}_se"])
+        held_out, n = key in record.held_out, len(record.prompts)
+        rows.append(Change(key, held_out, before, after, change, n, paired=paired))
     return Changes(_ordered(record, rows), first, last)
 
 
@@ -189,7 +193,7 @@ def _said(row: Change) -> str:
     if not math.isfinite(mean):
         return f"{row.key} is not known (a score is not finite)"
     size = Value(abs(mean), se).text
-    times = f" ({number(abs(row.in_se), 3)} standard errors)" if math.isfinite(row.in_se) else ""
+    times = f" ({abs(row.in_se):.1f} standard errors)" if math.isfinite(row.in_se) else ""
     if row.direction:
         return f"{row.key} {'rose' if mean > 0 else 'fell'} by {size}{times}"
     if mean == 0:

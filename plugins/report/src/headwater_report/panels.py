@@ -65,7 +65,7 @@ _PROFILES = (
 
 _KNOWN = {
     "loss": ("Loss", "mean over samples"),
-    "algorithm/loss": ("Loss", "mean over samples"),
+    "algorithm/loss": ("Policy loss", "mean over samples"),
     "grad_norm": ("Gradient norm", "before clipping"),
     "lr": ("Learning rate", "per optimizer step"),
     "seconds": ("Time of a step", "seconds"),
@@ -105,7 +105,7 @@ def sections(records: Sequence[Record]) -> list[Section]:
     found = [
         Section("Held-out prompts", _evaluations(records), _EVALUATED),
         Section("Training", _training(records, taken), _RUNNING),
-        Section("By denoising step", _profiles(records, taken)),
+        Section("By denoising step and group", _profiles(records, taken)),
         Section("Algorithm", _started(records, "algorithm/", taken)),
         Section("Estimator", _started(records, "estimator/", taken)),
     ]
@@ -127,21 +127,16 @@ def _evaluations(records: Sequence[Record]) -> list[Chart]:
         keys |= {key: "trained" for key in [*record.trained, *several] if key not in keys}
     for record in records:
         keys |= {key: "held out" for key in record.held_out if key not in keys}
+    counts = {len(record.prompts) for record in records}
+    said = f"mean of {counts.pop() or ''} prompts ± se" if len(counts) == 1 else "mean ± se"
     charts = []
     for key, kind in keys.items():
-        lines = _lines(records, partial(evaluation_line, key))
-        if lines:
-            counts = sorted({len(record.prompts) for record in records if record.prompts})
-            said = f"{counts[0]} prompts" if len(counts) == 1 else "prompts"
-            charts.append(
-                Chart(
-                    title=f"{key}, {kind}",
-                    x_label=STEP,
-                    y_label=f"mean of {said} ± se",
-                    lines=lines,
-                    events=_warnings(records),
-                )
-            )
+        for name, title in ((key, f"{key}, {kind}"), (f"change/{key}", f"{key}, change")):
+            lines = _lines(records, partial(evaluation_line, name))
+            if lines:
+                label = said if name == key else "from step 0, paired ± se"
+                made = Chart(title, STEP, " ".join(label.split()), lines)
+                charts.append(attrs.evolve(made, events=_warnings(records)))
     return charts
 
 
@@ -225,7 +220,9 @@ def _rest(records: Sequence[Record], taken: set[str]) -> tuple[list[Chart], str]
 
 
 def _names(records: Sequence[Record]) -> list[str]:
-    return list(dict.fromkeys(n for r in records for row in r.steps.values() for n in row))
+    """Metrics of steps, in their order; a standard error belongs to the metric it is of."""
+    names = dict.fromkeys(n for r in records for row in r.steps.values() for n in row)
+    return [n for n in names if not (n.endswith("_se") and n.removesuffix("_se") in names)]
 
 
 def _constant(records: Sequence[Record], name: str) -> bool:

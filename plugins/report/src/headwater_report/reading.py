@@ -46,7 +46,7 @@ class Record:
     table: Mapping[str, Any]
     steps: Metrics
     evaluations: Metrics
-    """Metrics of evaluations, `evaluation/` left out, and `hacking/...`."""
+    """Metrics of evaluations, `evaluation/` left out: `KEY`, `change/KEY`, `hacking/...`."""
     written: float
     """When `metrics.jsonl` was last written, seconds since the epoch; 0 without one."""
     summary: Mapping[str, Any]
@@ -178,12 +178,10 @@ def _metrics(
             bad += 1
             continue
         step, values = row
-        judged = {k: v for k, v in values.items() if k.startswith(("evaluation/", "hacking/"))}
-        if judged:
-            evaluations[step] = {k.removeprefix("evaluation/"): v for k, v in judged.items()}
-        own = {key: value for key, value in values.items() if key not in judged}
-        if own:
-            steps[step] = own
+        if any(key.startswith("evaluation/") for key in values):
+            evaluations[step] = {k.removeprefix("evaluation/"): v for k, v in values.items()}
+        else:
+            steps[step] = values
     if bad:
         notes.append(f"{bad} line{'s' * (bad > 1)} of metrics.jsonl cannot be read; left out.")
     return dict(sorted(steps.items())), dict(sorted(evaluations.items())), written

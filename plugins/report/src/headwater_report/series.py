@@ -94,11 +94,16 @@ def training_line(name: str, run: int, record: Record) -> Line | None:
 
 
 def evaluation_line(key: str, run: int, record: Record) -> Line | None:
-    """A reward on the held-out prompts at every evaluation, with its standard error."""
+    """A reward on the held-out prompts at every evaluation, with its standard error.
+
+    Of a change, which is one from step 0, that step is a point too.
+    """
     points = column(record.evaluations, key)
     if not any(math.isfinite(y) for _, y in points):
         return None
     errors = [record.evaluations[int(step)].get(f"{key}_se", math.nan) for step, _ in points]
+    if key.startswith("change/") and 0 in record.evaluations and points[0][0] > 0:
+        points, errors = [(0.0, 0.0), *points], [0.0, *errors]
     return Line(run, record.label, points, errors, dots=len(points) <= 40)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from headwater_report.changes import Change, Changes
+from headwater_report.changes import Change
 from headwater_report.charts import swatch
 from headwater_report.differences import differing
 from headwater_report.facts import Facts, resumed
@@ -14,6 +14,14 @@ from headwater_report.styles import style
 from headwater_report.ticks import number
 
 Cell = str
+_PAIRED = (
+    "± is one standard error. The noise is the same before and after, so the difference and its "
+    "error are those of pairs. Bold: more than two standard errors."
+)
+_NOT_PAIRED = (
+    "± is one standard error. Differences of runs whose files do not tell of pairs take before and "
+    "after as independent, so their error is too wide. Bold: more than two standard errors."
+)
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -32,17 +40,24 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], kind: str = "") -
 
 def rewards(found: Sequence[Facts]) -> Markup:
     """Before, after and difference of every reward of every run."""
-    parts: list[str] = []
-    for run, one in enumerate(found):
-        if not one.changes.rows:
-            continue
-        if len(found) > 1:
-            parts.append(run_heading(run, one.name))
-        parts.append(_changes(one.changes))
-        parts.append(element("p", _said(one.changes), class_="soft"))
-    if not parts:
+    compared = [one for one in found if one.changes.rows]
+    if not compared:
         return joined([element("p", one.verdict) for one in found])
-    return joined(parts)
+    head = ["Reward", "Before", "After", "Difference", "In standard errors", "Prompts", "Steps"]
+    rows: list[Sequence[Cell]] = []
+    for run, one in enumerate(found):
+        for row in one.changes.rows:
+            start = [run_cell(run, one.name)] if len(found) > 1 else []
+            rows.append([*start, *_cells(row), f"{one.changes.first} → {one.changes.last}"])
+    head = ["Run", *head] if len(found) > 1 else head
+    paired = all(one.changes.paired for one in compared)
+    said = element("p", _PAIRED if paired else _NOT_PAIRED, class_="soft")
+    return joined([table(head, rows, "named" if len(found) > 1 else ""), said])
+
+
+def run_cell(run: int, name: str) -> Markup:
+    """A run's line, marker and name in a table."""
+    return element("span", swatch(run), " ", name, class_=f"tagged run-{style(run).colour}")
 
 
 def run_heading(run: int, name: str) -> Markup:
@@ -51,20 +66,15 @@ def run_heading(run: int, name: str) -> Markup:
     return element("h3", *inner, class_=f"run-{style(run).colour}")
 
 
-def _changes(found: Changes) -> Markup:
-    head = ("Reward", "Before", "After", "Difference", "In standard errors", "Prompts")
-    rows = [
-        (
-            row.key + (" (held out)" if row.held_out else ""),
-            row.before.text,
-            row.after.text,
-            _difference(row),
-            number(row.in_se, 3) if math.isfinite(row.in_se) else "–",
-            str(row.n) if row.n else "–",
-        )
-        for row in found.rows
+def _cells(row: Change) -> list[Cell]:
+    return [
+        row.key + (" (held out)" if row.held_out else ""),
+        row.before.text,
+        row.after.text,
+        _difference(row),
+        f"{row.in_se:+.1f}".replace("-", "−") if math.isfinite(row.in_se) else "–",
+        str(row.n) if row.n else "–",
     ]
-    return table(head, rows)
 
 
 def _difference(row: Change) -> Markup:
@@ -73,16 +83,6 @@ def _difference(row: Change) -> Markup:
         text = f"+{text}"
     kind = {1: "up", -1: "down", 0: None}[row.direction]
     return element("span", text, class_=kind)
-
-
-def _said(found: Changes) -> str:
-    between = f"Before is step {found.first}, after is step {found.last}; ± is one standard error. "
-    if found.paired:
-        return between + "The same noise before and after: the difference and its error are paired."
-    return between + (
-        "The difference's error takes both as independent, which is too wide; it is paired once "
-        "a checkpoint holds the newest evaluation."
-    )
 
 
 def settings(found: Sequence[Facts]) -> Markup:

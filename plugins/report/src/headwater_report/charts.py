@@ -143,6 +143,12 @@ def swatch(run: int) -> Markup:
     return element("svg", inner, viewBox="0 0 28 12", class_="swatch", aria_hidden="true")
 
 
+def legend(named: Sequence[tuple[int, str]]) -> Markup:
+    """Which line is which run: positions and names."""
+    items = [element("li", swatch(run), name) for run, name in named]
+    return element("ul", *items, class_="legend")
+
+
 def marker(run: int, x: float, y: float, tip: str = "") -> Markup:
     """A run's marker at a place of the drawing."""
     inside = [element("title", tip)] if tip else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater_report.charts import swatch
+from headwater_report.charts import legend, swatch
 from headwater_report.facts import Facts
 from headwater_report.markup import Markup, element, joined
 from headwater_report.pictures import Sample, samples, sheets
@@ -47,11 +47,11 @@ def _grid(group: Sequence[Drawn], found: Sequence[Facts], *, several: bool) -> l
     steps = {found[run].record.pair.step for run, _, _ in group}  # type: ignore[union-attr]
     said = f"after step {steps.pop()}" if len(steps) == 1 else "after the newest evaluation"
     intro = f"The same noise before training and {said}."
-    parts = [run_heading(run, name) for run, name, _ in group] if several else []
+    parts = [legend([(run, name) for run, name, _ in group])] if several else []
     columns = 1 + len(group)
     figures = [_figure([(run, drawn[i]) for run, _, drawn in group], several=several)
                for i in range(len(group[0][2]))]  # fmt: skip
-    wide = min(900, 130 * columns)
+    wide = min(900, 110 * columns)
     grid = element(
         "div", *figures, class_="samples", style=f"--wide: {wide}px; --columns: {columns}"
     )
@@ -64,7 +64,7 @@ def _figure(row: Sequence[tuple[int, Sample]], *, several: bool) -> Markup:
     for run, sample in row:
         label = swatch(run) if several else "after"
         cells.append(_cell(label, sample.after, sample, run))
-    scores = [element("small", _scores(sample)) for _, sample in row if sample.scores]
+    scores = [_scores(run, sample, several=several) for run, sample in row if sample.scores]
     caption = element("figcaption", first.prompt or "(prompt not known)", *scores)
     return element("figure", element("div", *cells, class_="pair"), caption)
 
@@ -76,10 +76,10 @@ def _cell(label: str, uri: str, sample: Sample, run: int | None = None) -> Marku
     return element("div", element("img", src=uri, alt=text, class_=look), label, class_=kind)
 
 
-def _scores(sample: Sample) -> str:
-    return ", ".join(
-        f"{key} {number(before, 3)} → {number(after, 3)}" for key, before, after in sample.scores
-    )
+def _scores(run: int, sample: Sample, *, several: bool) -> Markup:
+    said = ", ".join(f"{key} {number(a, 3)} → {number(b, 3)}" for key, a, b in sample.scores)
+    mark = [swatch(run), " "] if several else []
+    return element("small", *mark, said, class_=f"run-{style(run).colour}")
 
 
 def _sheets(run: int, one: Facts, *, several: bool) -> list[Markup]:

@@ -7,7 +7,7 @@ from importlib import resources
 
 from headwater import __version__
 from headwater_report import styles, tables
-from headwater_report.charts import Chart, svg, swatch
+from headwater_report.charts import Chart, legend, svg, swatch
 from headwater_report.facts import Facts, resumed, use, when
 from headwater_report.gallery import gallery
 from headwater_report.markup import Markup, element, joined
@@ -99,7 +99,7 @@ def _section(section: Section, names: Sequence[str]) -> Markup:
     figures = [_figure(chart) for chart in section.charts]
     parts = [element("h3", section.title)]
     if len(names) > 1 and figures:
-        parts.append(legend(names))
+        parts.append(legend(list(enumerate(names))))
     if section.note:
         parts.append(element("p", section.note, class_="soft"))
     if figures:
@@ -110,9 +110,3 @@ def _section(section: Section, names: Sequence[str]) -> Markup:
 def _figure(chart: Chart) -> Markup:
     caption = [element("p", chart.caption, class_="soft")] if chart.caption else []
     return element("figure", element("figcaption", chart.title), svg(chart), *caption)
-
-
-def legend(names: Sequence[str]) -> Markup:
-    """Which line is which run."""
-    items = [element("li", swatch(run), name) for run, name in enumerate(names)]
-    return element("ul", *items, class_="legend")

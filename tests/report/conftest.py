@@ -1,0 +1,99 @@
+"""Real runs of the toys, and run folders written line by line."""
+
+import inspect
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from headwater.composition import compose
+from headwater.loop import train
+from headwater.testing import plugins as toy_plugins
+from headwater.testing.packages import write_package
+
+torch.set_num_threads(1)
+SCRIPT = '<script>document.title = "taken"</script>'
+TOML = """
+name = "toy"
+seed = 3
+steps = 4
+[backbone]
+use = "toy"
+[prompts]
+file = "prompts.txt"
+per_step = 4
+micro_batch = 4
+[rollout]
+steps = 5
+height = 4
+width = 4
+[reward.brightness]
+use = "toy-brightness"
+[algorithm]
+use = "toy-direct"
+[estimator]
+use = "toy-bptt"
+[optimizer]
+lr = 0.01
+[evaluation]
+every = 2
+prompts = "eval.txt"
+[evaluation.reward.count]
+use = "toy-count"
+[output]
+checkpoint_every = 2
+"""
+
+
+@pytest.fixture(scope="session")
+def toys(tmp_path_factory):
+    """The toy plugins, installed."""
+    folder = tmp_path_factory.mktemp("site")
+    package = ("toy-plugins", toy_plugins.ENTRY_POINTS, inspect.getsource(toy_plugins))
+    site = write_package(folder, *package)
+    sys.path.insert(0, str(site))
+    yield
+    sys.path.remove(str(site))
+    sys.modules.pop("toy_plugins", None)
+
+
+@pytest.fixture(scope="session")
+def trained(toys, tmp_path_factory):
+    """trained(NAME, OVERRIDES..., resume_to=STEPS): the folder of a real run, made once."""
+    root = tmp_path_factory.mktemp("runs")
+    (root / "prompts.txt").write_text("\n".join("p" * n for n in range(1, 8)))
+    (root / "eval.txt").write_text(f"q\n{SCRIPT}\nqq & q\n")
+    (root / "run.toml").write_text(TOML)
+    made: dict[str, Path] = {}
+
+    def make(name, *overrides, resume_to=0):
+        if name not in made:
+            path = root / "run.toml"
+            train(compose(path, overrides), root / name)
+            if resume_to:
+                longer = [*overrides, f"steps={resume_to}"]
+                train(compose(path, longer), root / name, resume=True)
+            made[name] = root / name
+        return made[name]
+
+    return make
+
+
+@pytest.fixture
+def written(tmp_path):
+    """written(NAME, ROWS, SUMMARY, TOML): a run folder with exactly these files."""
+
+    def write(name="run", rows=(), summary=None, toml="", end=""):
+        folder = tmp_path / name
+        folder.mkdir()
+        text = toml or 'name = "made"\nsteps = 9\n[reward.a]\nuse = "x"\n'
+        (folder / "run.toml").write_text(text)
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "metrics.jsonl").write_text(lines + end)
+        if summary is not None:
+            (folder / "summary.json").write_text(json.dumps(summary))
+        return folder
+
+    return write

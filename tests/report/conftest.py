@@ -3,6 +3,7 @@
 import inspect
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ def trained(toys, tmp_path_factory):
             train(compose(path, overrides), root / name)
             if resume_to:
                 longer = [*overrides, f"steps={resume_to}"]
-                train(compose(path, longer), root / name, resume=True)
+                with warnings.catch_warnings(action="ignore"):  # what changed, and from where
+                    train(compose(path, longer), root / name, resume=True)
             made[name] = root / name
         return made[name]
 

@@ -1,5 +1,6 @@
 """Charts: where things are drawn, and how runs are told apart."""
 
+import itertools
 import math
 import re
 from xml.etree import ElementTree
@@ -137,7 +138,10 @@ def test_a_profile_is_a_mean_over_the_steps_that_have_it(written):
 
 
 def test_skipped_updates_and_warnings_are_marked(written):
-    rows = [{"step": i, "grad_norm": None if i == 2 else 1.0, "skipped": float(i > 1)} for i in (1, 2, 3)]
+    rows = [
+        {"step": i, "grad_norm": None if i == 2 else 1.0, "skipped": float(i > 1)}
+        for i in (1, 2, 3)
+    ]
     rows += [{"step": s, "evaluation/a": 1.0, "hacking/warning": float(s == 3)} for s in (0, 3)]
     found = {c.title: c for s in sections([read_run(written(rows=rows))]) for c in s.charts}
     assert [(e.x, e.y) for e in found["Gradient norm"].events] == [(2.0, 0.0), (3.0, 1.0)]
@@ -188,14 +192,18 @@ def lab(rgb):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-@pytest.mark.parametrize("kind", DEFICIENT)
+@pytest.mark.parametrize("kind", [*DEFICIENT, "none"])
 @pytest.mark.parametrize("colours", [styles.LIGHT, styles.DARK])
-def test_the_first_four_colours_differ_for_colour_blind_readers(colours, kind):
+def test_colours_differ_for_colour_blind_readers(colours, kind):
     """Simulated in LMS (Viénot, Brettel and Mollon 1999); 10 is a difference seen at a glance."""
-    change = np.linalg.inv(LMS) @ np.array(DEFICIENT[kind]) @ LMS
-    seen = [lab(change @ linear_rgb(colour)) for colour in colours[:4]]
-    for i, one in enumerate(seen):
-        assert min(float(np.linalg.norm(one - other)) for other in seen[i + 1 :] or [one + 99]) > 10
+    change = np.linalg.inv(LMS) @ np.array(DEFICIENT.get(kind, np.eye(3))) @ LMS
+    seen = [lab(change @ linear_rgb(colour)) for colour in colours]
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 10
+
+
+def test_the_first_four_print_in_four_greys():
+    lightness = sorted(lab(linear_rgb(colour))[0] for colour in styles.LIGHT[:4])
+    assert min(b - a for a, b in itertools.pairwise(lightness)) > 6
 
 
 def test_no_two_runs_look_alike_in_grey_or_in_colour():

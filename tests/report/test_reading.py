@@ -150,7 +150,7 @@ def test_prompts_that_are_gone_are_told_of(trained, tmp_path):
 
 
 def test_no_evaluation_and_one_step(trained, tmp_path):
-    folder = trained("bare", "steps=1", 'evaluation.prompts=""', "evaluation.reward={}")
+    folder = trained("bare", "steps=1", "evaluation={}")
     page = tmp_path / "page.html"
     done = CliRunner().invoke(main, ["report", str(folder), "--out", str(page)])
     assert done.exit_code == 0, done.output

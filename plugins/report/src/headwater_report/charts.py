@@ -88,7 +88,7 @@ class Axes:
         low, high = (min(xs), max(xs)) if xs else (0.0, 1.0)
         if low == high:
             low, high = low - 0.5, high + 0.5
-        return cls((low, high), padded(ys or [0.0, 1.0], log=chart.log), chart.log)
+        return cls((low, high), padded(ys or [1.0, 2.0], log=chart.log), chart.log)
 
     def right(self, x: float) -> float:
         """Place of an x value."""

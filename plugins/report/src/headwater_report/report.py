@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -88,5 +89,6 @@ def write(path: Path, data: bytes) -> None:
         sync(partial)
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error is the one to be read
+            partial.unlink(missing_ok=True)
         raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -1,7 +1,7 @@
 """How a run looks everywhere: a colour, a dash and a marker of its own.
 
-The colours are told apart with the common colour deficiencies and keep a contrast of at least 3
-with the page; the dash and the marker tell runs apart in grey.
+The colours differ for readers with each of the colour deficiencies, keep a contrast of at least 3
+with the page, and the first four have four greys; the dash and the marker tell the rest apart.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import attrs
 
 LIGHT = (
-    "#0b5aa8", "#c7500a", "#00805f", "#a8327e", "#8a6d00", "#3d8fc4", "#5b4bb5", "#4d4d4d",
+    "#0b5aa8", "#d9480f", "#2b1a4a", "#c76f9f", "#5a6839", "#3697d8", "#4c0000", "#683951",
 )  # fmt: skip
 """On white."""
 DARK = (
-    "#62aef0", "#f58a4b", "#2fc49a", "#e57fc0", "#e0bc3c", "#9ad4f7", "#ab9df5", "#c2c2c2",
+    "#5aa9f5", "#ff7038", "#f5e9a9", "#b565c9", "#7fbf6a", "#c8444f", "#d5dcf7", "#7f8794",
 )  # fmt: skip
 """On nearly black."""
 DASHES = ("", "7 3", "2 2.5", "9 3 2 3")

@@ -31,18 +31,31 @@ def resumed(folder: Path, notes: list[str]) -> list[int] | None:
     files = sorted((folder / "tensorboard").glob("events.out.tfevents.*"))
     if not files:
         return None
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-
     found = []
     for path in files:
         try:
-            first = next(iter(EventFileLoader(str(path)).Load()), None)
+            first = _first_step(path)
         except (OSError, ValueError) as error:
             notes.append(f"{path.name} cannot be read: {error}.")
             continue
-        if first is not None and first.step > 0:
-            found.append(int(first.step) - 1)
+        if first > 0:
+            found.append(first - 1)
     return found
+
+
+def _first_step(path: Path) -> int:
+    """The step from which an event file replaces earlier ones; 0 for that of a new run.
+
+    It stands in the second of the file's headers.
+    """
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    step = 0
+    for event in EventFileLoader(str(path)).Load():
+        if not event.file_version:
+            break
+        step = max(step, int(event.step))
+    return step
 
 
 def held(folder: Path) -> bool:

@@ -9,26 +9,26 @@ from itertools import pairwise
 
 def padded(values: Sequence[float], *, log: bool = False) -> tuple[float, float]:
     """A range around finite values with some room; never empty."""
-    if log:
-        low, high = padded([math.log10(value) for value in values])
-        return 10**low, 10**high
     low, high = min(values), max(values)
+    if log:
+        factor = (high / low) ** 0.06 if high > low else 2.0
+        return max(low / factor, 1e-307), high * factor
     room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     return low - room, high + room
 
 
 def linear(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
-    """About `count` multiples of 1, 2 or 5 times a power of ten within [low, high].
+    """Multiples of 1, 2 or 5 times a power of ten within [low, high], at most `count` + 1 of them.
 
     whole: integers only.
     """
-    rough = (high - low) / count
-    power = 10 ** math.floor(math.log10(rough))
-    size = next(step for step in (1, 2, 5, 10) if step * power >= rough * 0.999) * power
-    if whole:
-        size = max(1.0, size)
-    first, last = math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9)
-    return [i * size for i in range(first, last + 1)]
+    power = 10.0 ** math.floor(math.log10((high - low) / count) - 1)
+    sizes = [step * power * scale for scale in (1, 10, 100) for step in (1, 2, 5)]
+    for size in [max(1.0, size) for size in sizes] if whole else sizes:
+        first, last = math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9)
+        if last - first <= count:
+            return [i * size for i in range(first, last + 1)]
+    return [low, high]
 
 
 def logarithmic(low: float, high: float) -> list[float]:

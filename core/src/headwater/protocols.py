@@ -12,6 +12,9 @@ later calls need of earlier ones. A checkpoint holds it, tensors as safetensors,
 `state` gives a snapshot that later changes do not reach. Observers may have both too, without
 tensors; `restore` comes before their `start`.
 Any plugin may have `measured() -> Mapping[str, float]`: metrics it gathered since the last call.
+Any plugin may declare `metrics: ClassVar[Mapping[str, str]]`: what the names it logs mean, a
+surrogate's diagnostics included; capitals stand for what varies, `share/KEY` for instance. And
+`paper` ("arXiv NNNN.NNNNN" or a URL), `title` or `bibtex`, which `headwater cite` prints.
 A backbone or a reward may declare `loads_on_meta: ClassVar[bool] = True`: its `load` with the
 device "meta" makes shapes without data from configuration alone, its methods then run on such
 tensors, and `headwater plan` counts its memory.
@@ -178,4 +181,7 @@ class Estimator(Protocol):
 
     upstream: ClassVar[Upstream]
     endpoint: str
-    """`sample`, `posterior-mean` or `sample-and-renoised`; `none` for a per-step upstream."""
+    """`sample`, `posterior-mean` or `sample-and-renoised`; `none` for a per-step upstream.
+
+    One may also declare `choices: ClassVar[Mapping[str, str]]`, its four design choices in words:
+    `endpoint`, `active`, `weights` and `coupling`."""

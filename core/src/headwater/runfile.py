@@ -7,7 +7,6 @@ class. All problems of a file are reported at once.
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,66 +18,27 @@ import tomli
 from headwater.errors import InputError, did_you_mean
 from headwater.settings import checked_values
 from headwater.tables import (
+    AlgorithmKeys,
     EngineTable,
+    EstimatorKeys,
     Evaluation,
     GuardTable,
+    NoKeys,
     Optimizer,
     OutputTable,
     PluginTable,
     Prompts,
+    RewardKeys,
     RolloutTable,
     RunFile,
+    Top,
 )
-from headwater.validators import at_least, in_range
-
-
-def _check_name(_: object, __: object, value: str) -> None:
-    """A name is part of a folder's name."""
-    if value and not re.fullmatch(r"\w[\w .+-]{0,99}", value):
-        raise ValueError(
-            f"expected at most 100 letters, digits, spaces or any of . _ + -, got {value[:40]!r}"
-        )
-
-
-def _check_weight(_: object, __: object, value: float) -> None:
-    """A weight of 0 would score a reward for nothing."""
-    if value == 0 or not math.isfinite(value):
-        raise ValueError(f"expected a finite number other than 0, got {value!r}")
-
-
-@attrs.frozen(eq=False)
-class _Top:
-    steps: int = attrs.field(validator=in_range(1, 10_000_000))
-    name: str = attrs.field(default="", validator=_check_name)
-    seed: int = attrs.field(default=0, validator=in_range(0, 2**63 - 1))
-
-
-@attrs.frozen(eq=False)
-class _RewardCore:
-    weight: float = attrs.field(default=1.0, validator=_check_weight)
-
-
-@attrs.frozen(eq=False)
-class _AlgorithmCore:
-    updates: int = attrs.field(default=1, validator=at_least(1))
-    epochs: int = attrs.field(default=1, validator=at_least(1))
-
-
-@attrs.frozen(eq=False)
-class _EstimatorCore:
-    draws: int = attrs.field(default=1, validator=at_least(1))
-
-
-@attrs.frozen(eq=False)
-class _Nothing:
-    pass
-
 
 _PLUGINS: dict[str, type] = {
-    "backbone": _Nothing,
-    "dynamics": _Nothing,
-    "algorithm": _AlgorithmCore,
-    "estimator": _EstimatorCore,
+    "backbone": NoKeys,
+    "dynamics": NoKeys,
+    "algorithm": AlgorithmKeys,
+    "estimator": EstimatorKeys,
 }
 _TABLES: dict[str, type] = {
     "prompts": Prompts,
@@ -174,12 +134,12 @@ def _override(table: dict[str, Any], text: str) -> str:
 
 
 def _tables(table: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    top = {f.name for f in attrs.fields(_Top)}
-    known = {*top, *_PLUGINS, *_TABLES, "reward", "evaluation"}
+    top = {f.name for f in attrs.fields(Top)}
+    known = {*top, *_PLUGINS, *_TABLES, "reward", "evaluation", "observer"}
     unknown = [key for key in table if key not in known]
     problems += [f"{_shown(key, table)}: unknown key{did_you_mean(key, known)}" for key in unknown]
     plain = {key: table[key] for key in top & set(table)}
-    values = _build(_Top, plain, "top level:", problems)
+    values = _build(Top, plain, "top level:", problems)
     out: dict[str, Any] = {key: values.get(key) for key in top}
     out["name"] = out["name"] or ""
     out["seed"] = out["seed"] or 0
@@ -191,6 +151,7 @@ def _tables(table: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
         out[name] = _made(cls, table.get(name, {}), f"[{name}]", problems)
     out["rewards"] = _rewards(table.get("reward"), "reward", problems, required=True)
     out["evaluation"] = _evaluation(table.get("evaluation", {}), problems)
+    out["observers"] = _observers(table.get("observer", {}), out["output"], problems)
     return out
 
 
@@ -243,9 +204,28 @@ def _rewards(
     odd = [k for k in raw if not re.fullmatch(r"[\w-]+", k)]
     problems += [f"[{where}.{k!r}]: expected letters, digits, _ and - in a name" for k in odd]
     # A held-out reward has no weight: nothing is summed.
-    core = _RewardCore if required else _Nothing
+    core = RewardKeys if required else NoKeys
     tables = {k: _plugin(v, core, f"[{where}.{k}]", problems) for k, v in raw.items()}
     return {key: table for key, table in tables.items() if table is not None}
+
+
+def _observers(
+    raw: Any, output: OutputTable | None, problems: list[str]
+) -> dict[str, PluginTable]:
+    """[observer.NAME], the settings of an observer that [output] trackers names."""
+    if not isinstance(raw, dict):
+        problems.append(f"[observer]: expected tables [observer.NAME], got {raw!r}")
+        return {}
+    odd = [name for name, settings in raw.items() if not isinstance(settings, dict)]
+    problems += [f"[observer.{n}]: expected a table, got {raw[n]!r}" for n in odd]
+    names = output.trackers if output is not None else tuple(raw)
+    problems += [
+        f"[observer.{name}]: nothing reads it; [output] trackers does not name {name!r}"
+        f"{did_you_mean(name, names)}"
+        for name in raw
+        if name not in names
+    ]
+    return {name: PluginTable(name, {}, raw[name]) for name in raw if name not in odd}
 
 
 def _evaluation(raw: Any, problems: list[str]) -> Evaluation | None:

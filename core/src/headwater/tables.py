@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +11,63 @@ from typing import Any, Literal
 import attrs
 
 from headwater.validators import above, at_least, each, from_below, in_range
+
+
+def _check_name(_: object, __: object, value: str) -> None:
+    """A name is part of a folder's name."""
+    if value and not re.fullmatch(r"\w[\w .+-]{0,99}", value):
+        raise ValueError(
+            f"expected at most 100 letters, digits, spaces or any of . _ + -, got {value[:40]!r}"
+        )
+
+
+def _check_weight(_: object, __: object, value: float) -> None:
+    """A weight of 0 would score a reward for nothing."""
+    if value == 0 or not math.isfinite(value):
+        raise ValueError(f"expected a finite number other than 0, got {value!r}")
+
+
+@attrs.frozen(eq=False)
+class Top:
+    """The keys above all tables."""
+
+    steps: int = attrs.field(validator=in_range(1, 10_000_000))
+    """Optimizer steps of the run; a skipped update counts."""
+    name: str = attrs.field(default="", validator=_check_name)
+    """Of the run and of its folder `runs/NAME-NNN`; empty for the file's."""
+    seed: int = attrs.field(default=0, validator=in_range(0, 2**63 - 1))
+    """Of all noise, index draws, prompts and fresh parameters."""
+
+
+@attrs.frozen(eq=False)
+class RewardKeys:
+    """[reward.KEY]: any number of rewards, trained in the file's order; KEY is yours."""
+
+    weight: float = attrs.field(default=1.0, validator=_check_weight)
+    """Factor in the weighted sum; negative for a score that should fall. Held-out rewards have none."""
+
+
+@attrs.frozen(eq=False)
+class AlgorithmKeys:
+    """[algorithm]: what the scores ask of the gradient."""
+
+    updates: int = attrs.field(default=1, validator=at_least(1))
+    """Optimizer steps a rollout: its prompts are dealt to that many parts, each used once."""
+    epochs: int = attrs.field(default=1, validator=at_least(1))
+    """Passes over the same rollout."""
+
+
+@attrs.frozen(eq=False)
+class EstimatorKeys:
+    """[estimator]: how the gradient is taken."""
+
+    draws: int = attrs.field(default=1, validator=at_least(1))
+    """The prompts of a step are cut into that many equal parts, each with indices of its own: less variance at the same cost."""
+
+
+@attrs.frozen(eq=False)
+class NoKeys:
+    """A plugin's table of which core reads `use` alone."""
 
 
 @attrs.frozen(eq=False)
@@ -97,7 +156,7 @@ class OutputTable:
     keep_every: int = attrs.field(default=0, validator=at_least(0))
     """Keep every checkpoint whose step divides by it; 0 for none."""
     trackers: tuple[str, ...] = ("jsonl", "tensorboard")
-    """Observers that record the metrics."""
+    """Observers that record the metrics; a table [observer.NAME] holds the settings of one."""
     images: int = attrs.field(default=16, validator=at_least(0))
     """Samples on the picture of each evaluation."""
 
@@ -107,6 +166,7 @@ class PluginTable:
     """A table that picks a plugin: its name, the keys core reads, and the plugin's own."""
 
     use: str
+    """Name of an installed plugin, or `DISTRIBUTION:NAME` where two packages offer it."""
     core: Mapping[str, Any] = attrs.field(factory=dict)
     settings: Mapping[str, Any] = attrs.field(factory=dict)
 
@@ -156,3 +216,5 @@ class RunFile:
     guard: GuardTable
     evaluation: Evaluation
     output: OutputTable
+    observers: Mapping[str, PluginTable] = attrs.field(factory=dict)
+    """Settings by the name in `[output] trackers`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import attrs
@@ -28,6 +28,18 @@ class FlowBPHat:
     endpoint: ClassVar[str] = "sample"
     paper: ClassVar[str] = "arXiv 2606.11075"
     title: ClassVar[str] = "FlowBP with hat functions"
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the sample",
+        "active": "`k`, one in each part of the trajectory or late-biased",
+        "weights": "cell averages of hat functions in sigma",
+        "coupling": "`coupling` at the joint",
+    }
+    metrics: ClassVar[Mapping[str, str]] = {
+        "active": "steps evaluated with gradient",
+        "first_step": "the first active step, counted from the noise",
+        "d_0": "mean absolute difference of the last segment's quadrature and the cached image",
+        "d_j": "the same of the first segment, at the joint",
+    }
 
     k: int = attrs.field(default=4, validator=at_least(1))
     """Active steps; no more than the rollout has."""

@@ -14,7 +14,7 @@ import click
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(kind: str, name: str, as_json: bool) -> None:
-    """Show a plugin's options, defaults, documentation and paper."""
+    """Show a plugin's options, defaults, documentation, paper and metrics."""
     from headwater.discovery import KINDS, find, import_class
     from headwater.errors import InputError, did_you_mean
 
@@ -32,6 +32,8 @@ def command(kind: str, name: str, as_json: bool) -> None:
         "paper": getattr(cls, "paper", ""),
         "description": inspect.getdoc(cls) or "",
         "options": _options(cls),
+        "choices": dict(getattr(cls, "choices", {})),
+        "metrics": dict(getattr(cls, "metrics", {})),
     }
     if as_json:
         click.echo(json.dumps(found, indent=1))
@@ -45,6 +47,10 @@ def command(kind: str, name: str, as_json: bool) -> None:
         click.echo(f"{option['name']}: {option['type']}, {default}")
         if option["doc"]:
             click.echo(f"    {option['doc']}")
+    for heading in ("choices", "metrics"):
+        if found[heading]:
+            click.echo(f"\n{heading}:")
+            click.echo("\n".join(f"  {name}: {text}" for name, text in found[heading].items()))
 
 
 def _options(cls: type) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import attrs
@@ -30,6 +30,12 @@ class Bptt:
     endpoint: ClassVar[str] = "sample"
     paper: ClassVar[str] = "arXiv 2309.17400"
     title: ClassVar[str] = "Full backpropagation"
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the sample",
+        "active": "every step",
+        "weights": "its own step",
+        "coupling": "1",
+    }
 
     @hookimpl
     def build_surrogate(self, rollout: Rollout) -> Surrogate:
@@ -47,6 +53,12 @@ class DraftK:
     endpoint: ClassVar[str] = "sample"
     paper: ClassVar[str] = "arXiv 2309.17400"
     title: ClassVar[str] = "DRaFT-K"
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the sample",
+        "active": "the last `k` steps",
+        "weights": "its own step; earlier ones are dropped",
+        "coupling": "1",
+    }
 
     k: int = attrs.field(default=1, validator=at_least(1))
     """Steps from the end that carry gradient; no more than the rollout has."""
@@ -69,6 +81,12 @@ class Exact:
     endpoint: ClassVar[str] = "none"
     paper: ClassVar[str] = "arXiv 2505.05470"
     title: ClassVar[str] = "Exact policy gradient"
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "none: each step has an upstream of its own",
+        "active": "every trained step",
+        "weights": "its own step",
+        "coupling": "0",
+    }
 
     @hookimpl
     def build_surrogate(self, rollout: Rollout) -> Surrogate:

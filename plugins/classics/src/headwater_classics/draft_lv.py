@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import attrs
@@ -25,6 +26,12 @@ class DraftLV:
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     paper: ClassVar[str] = "arXiv 2309.17400"
     title: ClassVar[str] = "DRaFT-LV"
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the sample and `n` re-noised copies, or the sample",
+        "active": "the last step",
+        "weights": "its own step; earlier ones are dropped",
+        "coupling": "0",
+    }
 
     endpoint: Literal["sample-and-renoised", "sample"] = attrs.field(
         default="sample-and-renoised", validator=one_of("sample-and-renoised", "sample")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import attrs
@@ -14,6 +14,10 @@ from headwater.validators import above, at_least, in_range, one_of
 from headwater_classics.steps import draw_tail, spaced, tail_length, unit_rows
 
 Endpoint = Literal["posterior-mean", "sample"]
+METRICS = {
+    "step": "the drawn step whose posterior mean the reward sees, counted from the noise",
+    "active": "steps evaluated with gradient",
+}
 
 
 def one_group(
@@ -36,6 +40,13 @@ class ReFL:
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     paper: ClassVar[str] = "arXiv 2304.05977"
     title: ClassVar[str] = "ReFL"
+    metrics: ClassVar[Mapping[str, str]] = METRICS
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the posterior mean at a random late step, or the sample",
+        "active": "that step",
+        "weights": "all steps from it on; its own under the sample",
+        "coupling": "0",
+    }
 
     endpoint: Endpoint = attrs.field(
         default="posterior-mean", validator=one_of("posterior-mean", "sample")
@@ -62,6 +73,13 @@ class DRTune:
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     paper: ClassVar[str] = "arXiv 2405.00760"
     title: ClassVar[str] = "DRTune"
+    metrics: ClassVar[Mapping[str, str]] = METRICS
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the posterior mean at a random late step e, or the sample",
+        "active": "`k` equally spaced ones up to e",
+        "weights": "its own step; all steps from e on for e",
+        "coupling": "0",
+    }
 
     endpoint: Endpoint = attrs.field(
         default="posterior-mean", validator=one_of("posterior-mean", "sample")

@@ -39,6 +39,9 @@ class Direct:
     needs_stochastic_steps: ClassVar[bool] = False
     paper: ClassVar[str] = "arXiv 2606.11075"
     title: ClassVar[str] = "Direct reward gradient with a hinge"
+    metrics: ClassVar[Mapping[str, str]] = {
+        "share/KEY": "with two rewards or more: part of the image's gradient that comes from KEY",
+    }
 
     margin: Margin = attrs.field(default="stated", validator=_is_margin)
     """A number for all rewards, a table by reward key, "stated" (each reward's own) or "none"."""

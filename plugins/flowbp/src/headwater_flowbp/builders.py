@@ -14,6 +14,14 @@ from headwater_flowbp import quadrature, samplers
 Place = Literal["late-biased", "supports", "evenly"]
 Weights = Literal["euler", "leap", "lagrange", "uniform", "hat"]
 Split = Literal["none", "uniform", "dirichlet", "midpoint", "midpoint-j"]
+METRICS = {
+    "active": "steps evaluated with gradient",
+    "first_step": "first step of the first segment, counted from the noise",
+    "last_segment": "steps of the segment that ends at the image",
+    "rescale_factor": "factor f of the last segment's rows; see `rescale`",
+    "d_0": "with `tau`: mean absolute difference of the last connector's end and the image",
+    "d_j": "with `tau`: the same of the first connector, at j",
+}
 
 
 @attrs.frozen(eq=False)

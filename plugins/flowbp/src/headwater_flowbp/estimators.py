@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import attrs
@@ -10,7 +11,7 @@ from torch import Generator
 from headwater import hookimpl
 from headwater.types import Rollout, Surrogate
 from headwater.validators import above, at_least, in_range
-from headwater_flowbp.builders import Axes, build, check_cap
+from headwater_flowbp.builders import METRICS, Axes, build, check_cap
 
 Sampler = Literal["uniform", "dirichlet", "midpoint", "midpoint-j"]
 PAPER = "arXiv 2606.11075"
@@ -42,6 +43,14 @@ class Sparse:
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     endpoint: ClassVar[str] = "sample"
     paper: ClassVar[str] = PAPER
+    title: ClassVar[str] = "FlowBP-Sparse"
+    metrics: ClassVar[Mapping[str, str]] = METRICS
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the sample",
+        "active": "`k`, late-biased",
+        "weights": "its own step, times f",
+        "coupling": "0",
+    }
 
     k: int = attrs.field(default=3, validator=at_least(1))
     """Active steps (the paper's K); no more than the rollout has."""
@@ -67,6 +76,14 @@ class Bridge:
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     endpoint: ClassVar[str] = "sample"
     paper: ClassVar[str] = PAPER
+    title: ClassVar[str] = "FlowBP-Bridge"
+    metrics: ClassVar[Mapping[str, str]] = METRICS
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the sample",
+        "active": "`k` over both halves, late-biased, j always",
+        "weights": "its own step, times f",
+        "coupling": "`coupling` at j",
+    }
 
     k: int = attrs.field(default=5, validator=at_least(2))
     """Active steps (the paper's K), at least one in each half."""
@@ -113,6 +130,14 @@ class Lagrange:
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     endpoint: ClassVar[str] = "sample"
     paper: ClassVar[str] = PAPER
+    title: ClassVar[str] = "FlowBP-Lagrange"
+    metrics: ClassVar[Mapping[str, str]] = METRICS
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the sample",
+        "active": "the first two supports of each leap (`active`)",
+        "weights": "cell averages of the Lagrange polynomial, times f",
+        "coupling": "`coupling` at j",
+    }
 
     coupling: float = attrs.field(default=0.1, validator=in_range(0, 1))
     """Fraction of the gradient at x_j that flows on to the first leap (the paper's alpha)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import attrs
 from torch import Generator
@@ -10,7 +11,7 @@ from torch import Generator
 from headwater import hookimpl
 from headwater.types import Rollout, Surrogate
 from headwater.validators import above, at_least, in_range
-from headwater_flowbp.builders import Axes, Place, Split, build, check_cap
+from headwater_flowbp.builders import METRICS, Axes, Place, Split, build, check_cap
 
 
 @attrs.frozen(eq=False)
@@ -36,8 +37,16 @@ class FreeSurrogate:
     LeapAlign, Sparse, Bridge, Lagrange, ReFL and DRTune are points of this space.
     """
 
-    upstream = "endpoint"
-    paper = "arXiv 2606.11075"
+    upstream: ClassVar[Literal["endpoint"]] = "endpoint"
+    paper: ClassVar[str] = "arXiv 2606.11075"
+    title: ClassVar[str] = "Free surrogate"
+    metrics: ClassVar[Mapping[str, str]] = METRICS
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "`endpoint`: the sample, or the posterior mean at a random late step",
+        "active": "`active`: late-biased, supports or evenly spaced",
+        "weights": "`weights`: euler, leap, lagrange or hat, times f",
+        "coupling": "`coupling` at j, under a `split`",
+    }
 
     endpoint: Literal["sample", "posterior-mean"] = "sample"
     """What the reward sees: the cached sample, or the posterior mean at a drawn late step."""

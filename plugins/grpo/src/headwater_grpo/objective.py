@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from headwater.protocols import Dynamics, Transition
 
 
+METRICS = {
+    "loss": "the clipped objective; near 0 before the first update, since advantages add up to 0",
+    "clipped": "part of the trained steps whose term has no gradient because it is clipped",
+    "ratio": "mean ratio of the new to the old density, 1 before the first update of a rollout",
+    "ratio_deviation": "largest distance of a ratio from 1",
+    "kl_x": "`beta` above 0: mean KL to the model before training, of the step means",
+    "kl_x-flow-grpo": "the same times -dt",
+    "kl_v": "the same of the velocities: mean square difference",
+    "share/KEY": "with two rewards or more: part of the advantage that comes from reward KEY",
+}
+
+
 @attrs.frozen(eq=False)
 class Step:
     """One trained step under the current weights."""
@@ -45,6 +57,7 @@ class Grpo:
 
     upstream: ClassVar[Literal["per-step"]] = "per-step"
     needs_stochastic_steps: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, str]] = METRICS
 
     clip: float = attrs.field(default=1e-4, validator=above(0))
     """Clip range of the ratio; published values hold for latents of about 65,536 elements."""

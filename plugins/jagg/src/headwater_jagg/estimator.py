@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 EVERY = 20
 THRESHOLD = 0.9
+METRICS = {
+    "routed_groups": "groups whose gradient goes through their nodes",
+    "recomputed": '`middle = "cached"`: micro-batches whose velocities were computed anew',
+    "cosine_group_K": '`routed = "auto"`: cosine of the gradient of group K to the exact one',
+    "norm_ratio_group_K": '`routed = "auto"`: its norm over that of the exact one',
+    "cosine_middle_K": '`basis = "calibrated"`: the same cosine, of the steps that are no node',
+    "norm_ratio_middle_K": '`basis = "calibrated"`: the same ratio, of the steps that are no node',
+}
 
 
 def _check_routed(_: object, __: object, value: float | str) -> None:
@@ -69,6 +77,13 @@ class Jagg:
     endpoint: ClassVar[str] = "none"
     paper: ClassVar[str] = "arXiv 2607.17572"
     title: ClassVar[str] = "JAGG"
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "none: each step has an upstream of its own",
+        "active": "the `nodes` of each group of `window` trained steps",
+        "weights": "interpolated in t between the nodes (`basis`)",
+        "coupling": "0",
+    }
+    metrics: ClassVar[Mapping[str, str]] = METRICS
 
     window: int = attrs.field(default=4, validator=at_least(1))
     """W, steps of a group. Trained steps are cut from the noisy end; the last may be shorter."""

@@ -17,7 +17,13 @@ import click
     "[estimator.LABEL]. Default: the run file's own.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
-@click.option("--rollouts", default=4, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--rollouts",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Rollouts to measure on.",
+)
 @click.option(
     "--draws",
     default=8,

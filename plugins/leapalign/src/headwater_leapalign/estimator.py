@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -32,6 +33,20 @@ class LeapAlign:
     endpoint: ClassVar[str] = "sample"
     paper: ClassVar[str] = "arXiv 2604.15311"
     title: ClassVar[str] = "LeapAlign"
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the sample",
+        "active": "the first step of each of `leaps` leaps, drawn uniformly",
+        "weights": "the whole leap",
+        "coupling": "`coupling` at each joint",
+    }
+    metrics: ClassVar[Mapping[str, str]] = {
+        "active": "leaps, each with one active step",
+        "first_step": "where the first leap starts, counted from the noise",
+        "last_leap": "steps of the leap to the image",
+        "d_0": "how far the leap to the image misses the cached image: mean absolute difference",
+        "d_j": "the same of the leap before, at its joint j",
+        "d_k": "the same at the joint k of three leaps",
+    }
 
     coupling: float = attrs.field(default=0.3, validator=in_range(0, 1))
     """Fraction of the gradient at each joint that flows on to the leap before (paper: alpha)."""

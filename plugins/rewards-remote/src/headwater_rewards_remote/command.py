@@ -16,7 +16,13 @@ MIB = 2**20
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
 @click.option("--only", multiple=True, metavar="KEY", help="Serve this reward; may be repeated.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8100, show_default=True, type=click.IntRange(0, 65535))
+@click.option(
+    "--port",
+    default=8100,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="0 takes a free one.",
+)
 @click.option("--device", default="", help="Where models run; default the first accelerator.")
 @click.option("--token-env", default="", metavar="NAME", help="Environment variable of the token.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File of the token.")
@@ -24,9 +30,27 @@ MIB = 2**20
 @click.option(
     "--batch", default=16, show_default=True, type=click.IntRange(1), help="Images a call."
 )
-@click.option("--body-mib", default=64, show_default=True, type=click.IntRange(1, 4096))
-@click.option("--pixels", default=2**25, show_default=True, type=click.IntRange(1))
-@click.option("--requests", default=64, show_default=True, type=click.IntRange(2, 4096))
+@click.option(
+    "--body-mib",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1, 4096),
+    help="Largest body.",
+)
+@click.option(
+    "--pixels",
+    default=2**25,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most B H W of one request.",
+)
+@click.option(
+    "--requests",
+    default=64,
+    show_default=True,
+    type=click.IntRange(2, 4096),
+    help="Requests at once; further ones get 503.",
+)
 def command(file: Path, overrides: tuple[str, ...], only: tuple[str, ...], **options: Any) -> None:
     """Serve the rewards of a run file over HTTP, for the reward `remote`.
 

@@ -22,6 +22,9 @@ from headwater_report.surroundings import held, prompts, resumed
 
 Metrics = Mapping[int, Mapping[str, float]]
 """By optimizer step; NaN where null was written."""
+LARGEST = 1e100
+"""Of a metric; beyond it nothing can be squared, and nothing is meant."""
+LARGEST_STEP = 10**12
 LARGEST_SUMMARY = 64 * 2**20
 """Bytes of a summary that are read at most."""
 
@@ -193,22 +196,20 @@ def _row(line: bytes) -> tuple[int, dict[str, float]] | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or type(record.get("step")) is not int:
+    step = record.get("step") if isinstance(record, dict) else None
+    if type(step) is not int or not 0 <= step <= LARGEST_STEP:
         return None
     values = {key: _number(value) for key, value in record.items() if key != "step"}
-    return record["step"], {key: value for key, value in values.items() if value is not None}
+    return step, {key: value for key, value in values.items() if value is not None}
 
 
 def _number(value: Any) -> float | None:
-    """NaN for null; None for what is no number."""
+    """NaN for null and for what is beyond `LARGEST`; None for what is no number."""
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.nan
+    return float(value) if abs(value) <= LARGEST else math.nan
 
 
 def _summary(folder: Path, done: int, notes: list[str]) -> dict[str, Any]:

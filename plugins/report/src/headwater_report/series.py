@@ -83,12 +83,15 @@ def thinned(points: Sequence[Point]) -> list[Point]:
 
 
 def training_line(name: str, run: int, record: Record) -> Line | None:
-    """A metric of every step: its running mean, with the steps themselves behind."""
+    """A metric of every step: its running mean, with the steps themselves behind.
+
+    The learning rate is no measurement, and is drawn as it is.
+    """
     points = column(record.steps, name)
     if not any(math.isfinite(y) for _, y in points):
         return None
-    if window(len(points)) < 3:
-        return Line(run, record.label, points, dots=len(points) <= 12)
+    if window(len(points)) < 3 or name == "lr":
+        return Line(run, record.label, thinned(points), dots=len(points) <= 12)
     means, errors = smoothed(points)
     return Line(run, record.label, means, errors, faint=thinned(points))
 

@@ -20,9 +20,9 @@ def choices(upstream: str) -> str:
         cls = shipped.plugin("estimator", entry.name)[1]
         if cls.upstream != upstream:  # type: ignore[attr-defined]
             continue
-        declared = getattr(cls, "choices", None)
-        if declared is None or tuple(declared) != CHOICES:
-            raise ValueError(f"estimator {entry.name} declares no choices {', '.join(CHOICES)}")
+        declared = getattr(cls, "choices", dict.fromkeys(CHOICES, "not declared"))
+        if tuple(declared) != CHOICES:
+            raise ValueError(f"estimator {entry.name}: choices are {', '.join(CHOICES)}")
         rows.append([linked(entry.name), *(text.escaped(declared[key]) for key in CHOICES)])
     if not rows:
         raise ValueError(f"no estimator has the upstream {upstream!r}")

@@ -9,7 +9,7 @@ from headwater.settings import structure
 @attrs.frozen(eq=False)
 class Optional:
     flag: bool | None = None
-    number: None | float = None
+    number: float | None = None
 
 
 def test_an_optional_field_takes_its_type_and_nothing_else() -> None:

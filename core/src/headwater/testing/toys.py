@@ -146,6 +146,28 @@ def batch_of(size: int, steps: int, *, prompts: Sequence[str] = ()) -> Batch:
     )
 
 
+class CurvedNetwork(LinearNetwork):
+    """tanh of the linear one, times 1 + sigma, and a part of the state."""
+
+    def forward(self, x: Tensor, sigma: Tensor, rows: Tensor) -> Tensor:
+        """x (B, D), sigma (B,), rows (B, 3)."""
+        bent = torch.tanh(2 * super().forward(x, sigma, rows))
+        return bent * (1 + sigma.to(x))[:, None] + 0.3 * x.roll(1, dims=1)
+
+
+class CurvedFlow(LinearFlow):
+    """A strongly nonlinear flow of the same form; no closed form holds on it."""
+
+    def __init__(
+        self,
+        latent: tuple[int, ...] = (2, 3),
+        seed: int = 1,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        super().__init__(latent, seed, dtype)
+        self.network = CurvedNetwork(self.size, seed, dtype)
+
+
 class GaussianFlow:
     """The exact flow from noise to data ~ N(mean, covariance): v = E[eps - data | x].
 

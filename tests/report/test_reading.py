@@ -58,7 +58,7 @@ def test_a_run_that_a_process_holds_is_going_on(trained, tmp_path):
     assert (status.kind, status.text) == ("running", "going on, step 4 of 4")
     left = facts(read_run(folder)).status
     assert left.kind == "unfinished"
-    assert "checkpoint at step 4" in left.text
+    assert left.detail.endswith("checkpoint at step 4.")
 
 
 def test_looking_leaves_the_folder_free(trained, tmp_path):

@@ -44,7 +44,7 @@ def command(runs: tuple[Path, ...], out: Path | None, png: Path | None, *, as_js
         return
     for run in found["runs"]:
         click.echo(f"{run['name']}: {run['said']}. {run['verdict']}")
-        for text in (*run["warnings"], *run["notes"]):
+        for text in filter(None, (run["detail"], *run["warnings"], *run["notes"])):
             click.echo(f"  {text}")
     for path in (page, png):
         if path is not None:

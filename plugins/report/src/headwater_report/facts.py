@@ -24,6 +24,8 @@ class Status:
     kind: str
     """done, stopped, running or unfinished."""
     text: str
+    detail: str = ""
+    """A sentence more."""
 
 
 @attrs.frozen(eq=False)
@@ -69,8 +71,11 @@ def status(record: Record) -> Status:
     if record.held:
         return Status("running", f"going on, step {record.done}{of}")
     where = f"checkpoint at step {record.checkpoint}" if record.checkpoint >= 0 else "no checkpoint"
-    text = f"ended at step {record.done}{of} without a summary (it failed, was killed, or runs on "
-    return Status("unfinished", f"{text}another machine); {where}")
+    return Status(
+        "unfinished",
+        f"at step {record.done}{of}, without a summary",
+        f"It failed, was killed, or runs on another machine; {where}.",
+    )
 
 
 def _warned(record: Record) -> list[str]:
@@ -161,6 +166,7 @@ def _run(one: Facts) -> dict[str, Any]:
         "folder": str(record.folder),
         "status": one.status.kind,
         "said": one.status.text,
+        "detail": one.status.detail,
         "steps": record.done,
         "planned": record.planned,
         "resumed_after": None if record.resumed is None else list(record.resumed),

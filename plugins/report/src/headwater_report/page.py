@@ -74,6 +74,7 @@ def summary(found: Sequence[Facts]) -> Markup:
             element("h3", swatch(run), one.name),
             element("p", what, class_="soft"),
             element("p", element("span", one.status.text, class_=f"pill {one.status.kind}")),
+            *([element("p", one.status.detail, class_="soft")] if one.status.detail else []),
             element("p", one.verdict, class_="verdict"),
             *(element("p", text, class_="warning") for text in one.warnings),
             *(element("p", text, class_="soft") for text in record.notes),

@@ -124,7 +124,7 @@ def cost(found: Sequence[Facts]) -> Markup:
     )
     rows = [
         (
-            one.name,
+            run_cell(run, one.name) if len(found) > 1 else one.name,
             number(one.cost.get("steps"), 7),
             duration(one.cost.get("seconds")),
             duration(one.cost.get("seconds_per_step")),
@@ -134,7 +134,7 @@ def cost(found: Sequence[Facts]) -> Markup:
             count(one.cost.get("skipped")),
             resumed(one.record),
         )
-        for one in found
+        for run, one in enumerate(found)
     ]
     said = (
         "Forwards and backwards of the network, summed over samples. Peak memory is that of one "

@@ -48,21 +48,24 @@ checkpoint_every = 2
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def toys(tmp_path_factory):
     """The toy plugins, installed."""
     folder = tmp_path_factory.mktemp("site")
     package = ("toy-plugins", toy_plugins.ENTRY_POINTS, inspect.getsource(toy_plugins))
     site = write_package(folder, *package)
+    before = set(sys.modules)
     sys.path.insert(0, str(site))
     yield
     sys.path.remove(str(site))
-    sys.modules.pop("toy_plugins", None)
+    for module in set(sys.modules) - before:
+        if str(folder) in str(getattr(sys.modules[module], "__file__", "")):
+            del sys.modules[module]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def trained(toys, tmp_path_factory):
-    """trained(NAME, OVERRIDES..., resume_to=STEPS): the folder of a real run, made once."""
+    """trained(NAME, OVERRIDES..., resume_to=STEPS): the folder of a real run, made once a module."""
     root = tmp_path_factory.mktemp("runs")
     (root / "prompts.txt").write_text("\n".join("p" * n for n in range(1, 8)))
     (root / "eval.txt").write_text(f"q\n{SCRIPT}\nqq & q\n")

@@ -31,6 +31,12 @@ def headwater_table(request: pytest.FixtureRequest) -> dict[str, Any]:
     return settings_of_contract(request, request.cls.settings)
 
 
+@pytest.fixture(scope="class")
+def headwater_loaded(request: pytest.FixtureRequest, headwater_table: dict[str, Any]) -> Any:
+    """The plugin of a contract class with its weights, loaded once."""
+    return request.cls().load_fresh(headwater_table)
+
+
 @pytest.fixture(scope="session")
 def headwater_fresh() -> Iterator[Fresh]:
     """A process that imports and constructs plugins and says what they did."""

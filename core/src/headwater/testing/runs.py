@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ def weights_after(path: Path, out: Path, *, resume: bool = False) -> dict[str, T
     import headwater
     from headwater import checkpoints
 
-    headwater.run(path, out=out, resume=resume)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a run tells its user, an observer's failure too
+        headwater.run(path, out=out, resume=resume)
     weights, _ = checkpoints.load(checkpoints.newest(out), "live")
     return dict(weights)

@@ -5,26 +5,59 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headwater.discovery import entries, import_class
+from headwater.discovery import import_class
 from headwater.errors import PluginError
+from headwater.installed import entries
 
 if TYPE_CHECKING:
     from headwater.tables import RunFile
 
-_REQUIRED = {
-    "backbone": ("guidance_kind",),
-    "dynamics": ("stochastic",),
-    "algorithm": ("upstream", "needs_stochastic_steps"),
-    "estimator": ("upstream", "endpoint"),
-    "reward": ("differentiable", "needs_text", "margin"),
-}
-
 _GIVES = {"endpoint": "an endpoint gradient", "per-step": "a per-step upstream"}
+
+_REQUIRED: dict[str, dict[str, tuple[Any, ...]]] = {
+    "backbone": {"guidance_kind": ("none", "embedded", "classifier-free")},
+    "dynamics": {"stochastic": (True, False)},
+    "algorithm": {"upstream": (*_GIVES,), "needs_stochastic_steps": (True, False)},
+    "estimator": {
+        "upstream": (*_GIVES,),
+        "endpoint": ("sample", "posterior-mean", "sample-and-renoised", "none"),
+    },
+    "reward": {"differentiable": (True, False), "needs_text": (True, False), "margin": ()},
+}
+"""What each kind declares, and the values it may have; a margin is a number or None."""
+
+_METHODS: dict[str, tuple[str, ...]] = {
+    "backbone": (
+        *("network_evaluations", "encode", "velocity", "decode", "shape", "sigmas", "noise"),
+        "trainable",
+    ),
+    "algorithm": ("stochastic_steps", "trained_steps", "credit"),
+}
+"""Methods that every run calls."""
 
 
 def undeclared(kind: str, plugin: Any) -> list[str]:
-    """Capabilities that a plugin of this kind must declare and does not."""
-    return [name for name in _REQUIRED.get(kind, ()) if not hasattr(plugin, name)]
+    """Capabilities and methods that a plugin of this kind must have and does not."""
+    names = (*_REQUIRED.get(kind, ()), *_METHODS.get(kind, ()))
+    return [name for name in names if not hasattr(plugin, name)]
+
+
+def misdeclared(kind: str, plugin: Any) -> list[str]:
+    """Declared capabilities whose value is none of those there are, each in one sentence.
+
+    plugin: an instance; or its class, of which only what is fixed there is judged.
+    """
+    out = []
+    for name, allowed in _REQUIRED.get(kind, {}).items():
+        value = getattr(plugin, name, None)
+        if isinstance(plugin, type) and (value is None or hasattr(type(value), "__get__")):
+            continue
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        known = any(type(value) is type(one) and value == one for one in allowed)
+        if not (known if allowed else value is None or number):
+            words = "one of " + ", ".join(map(repr, allowed)) if allowed else "a number or None"
+            out.append(f"declares {name} = {value!r}; expected {words}")
+    return out
 
 
 def mismatches(
@@ -40,8 +73,13 @@ def mismatches(
         for kind, named in every
         if (names := undeclared(kind, named.plugin))
     ]
-    if missing:
-        return missing
+    wrong = missing or [
+        f"[{named.key}]: {named.entry.title} {text}"
+        for kind, named in every
+        for text in misdeclared(kind, named.plugin)
+    ]
+    if wrong:
+        return wrong
     algorithm, estimator = made["algorithm"], made["estimator"]
     problems = _upstream(algorithm, estimator)
     if algorithm.plugin.upstream == "endpoint":

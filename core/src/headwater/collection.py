@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headwater import processes
 from headwater.errors import GuardError
-from headwater.faults import nonfinite
+from headwater.faults import blamed, nonfinite
 from headwater.geometry import Draw, Schedule, micro_batches, positions_of
 from headwater.stage import Stage
 from headwater.types import Credit, Rollout
@@ -97,7 +97,8 @@ def _credit(
     if not rows:
         return whole, dropped
     scores = stage.scores({key: v[rows] for key, v in values.items()}, samples)
-    part: Credit = stage.run.algorithm.plugin.credit(scores, [groups[i] for i in rows])
+    with blamed(stage.run.algorithm, "credit"):
+        part: Credit = stage.run.algorithm.plugin.credit(scores, [groups[i] for i in rows])
     if not bad:
         return part, dropped
     assert part.advantages is not None and whole.advantages is not None and whole.kept is not None

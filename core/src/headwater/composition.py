@@ -11,8 +11,10 @@ import pluggy
 
 from headwater import hacking, hookspecs, observerspecs
 from headwater.capabilities import mismatches
-from headwater.discovery import Entry, find, import_class
+from headwater.discovery import find, import_class
 from headwater.errors import InputError, PluginError
+from headwater.foreign import said
+from headwater.installed import Entry
 from headwater.markers import PROJECT
 from headwater.prompts import read_prompts
 from headwater.runfile import read
@@ -72,6 +74,8 @@ class Run:
 
 def compose(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     """Read a run file and make its plugins. InputError holds all problems at once."""
+    from headwater.rehearsal import rehearsed
+
     path = Path(path)
     file = read(path, overrides)
     problems: list[str] = []
@@ -81,7 +85,7 @@ def compose(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     problems += [
         f"[evaluation.reward.{k}]: the key is a trained reward's" for k in rewards if k in held_out
     ]
-    observers = [_make_observer(name, problems) for name in file.output.trackers]
+    observers = [_make_observer(name, file, problems) for name in file.output.trackers]
     prompts = _prompts(file.prompts.file, "[prompts] file", path, problems)
     evaluation = _prompts(file.evaluation.prompts, "[evaluation] prompts", path, problems)
     _geometry(file, evaluation, problems)
@@ -100,30 +104,10 @@ def compose(path: str | Path, overrides: Sequence[str] = ()) -> Run:
         **{kind: named for kind, named in made.items() if named is not None},
     )
     _try_composition(run, path)
-    problems = _in_company(run)
+    problems = rehearsed(run)
     if problems:
         raise InputError(str(path), problems)
     return run
-
-
-def _in_company(run: Run) -> list[str]:
-    """Problems that a plugin sees only beside the others, or at this number of steps."""
-    from headwater.plan import Planner
-
-    found: list[str] = []
-    for named in run.named:
-        if not hasattr(named.plugin, "problems"):
-            continue
-        try:
-            found += [f"[{named.key}]: {problem}" for problem in named.plugin.problems(run)]
-        except ValueError as error:
-            found.append(f"[{named.key}]: {error}")
-    if not found:
-        try:
-            Planner(run).step(0)
-        except ValueError as error:
-            found.append(f"[estimator]: {error}")
-    return found
 
 
 _SINGLE = ("backbone", "dynamics", "algorithm", "estimator")
@@ -137,7 +121,10 @@ def make_plugin(kind: str, key: str, table: PluginTable, problems: list[str]) ->
     except PluginError as error:
         problems.append(f"[{key}] use: {error}")
         return None
-    plugin, found = structure(cls, table.settings, f"[{key}]")
+    try:
+        plugin, found = structure(cls, table.settings, f"[{key}]")
+    except Exception as error:  # noqa: BLE001 - its constructor and validators are its own code
+        plugin, found = None, [f"[{key}]: {entry.title} cannot be made: {said(error)}"]
     problems += found
     return None if plugin is None else Named(key, plugin, entry)
 
@@ -150,9 +137,13 @@ def make_rewards(
     return {key: named for key, named in made.items() if named is not None}
 
 
-def _make_observer(name: str, problems: list[str]) -> Named | None:
-    named = make_plugin("observer", "output", PluginTable(name), problems)
-    return None if named is None else attrs.evolve(named, key=f"output.trackers {name!r}")
+def _make_observer(name: str, file: RunFile, problems: list[str]) -> Named | None:
+    """[output] trackers names it, [observer.NAME] sets it."""
+    table, found = file.observers.get(name, PluginTable(name)), list[str]()
+    named = make_plugin("observer", f"observer.{name}", table, found)
+    named_at = (f"[observer.{name}] use", "[output] trackers")
+    problems += [text.replace(*named_at, 1) if named is None else text for text in found]
+    return named
 
 
 def _prompts(name: str, key: str, path: Path, problems: list[str]) -> tuple[Prompt, ...]:
@@ -279,6 +270,13 @@ def resolved(run: Run) -> dict[str, Any]:
     table["prompts"]["file"] = _absolute(file.prompts.file, file.path)
     evaluation["prompts"] = _absolute(file.evaluation.prompts, file.path)
     table["reward"] = {k: _resolved_plugin(file.rewards[k], n) for k, n in run.rewards.items()}
+    observers = {
+        named.key.removeprefix("observer."): settings
+        for named in run.observers
+        if (settings := unstructure(named.plugin))
+    }
+    if observers:
+        table["observer"] = observers
     if run.held_out:
         evaluation["reward"] = {
             k: _resolved_plugin(file.evaluation.rewards[k], n) for k, n in run.held_out.items()

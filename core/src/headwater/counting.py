@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from headwater.errors import HeadwaterError
+from headwater.faults import blamed, tensor_fault
 from headwater.sharding import synchronise
-from headwater.types import at_least_float32
+from headwater.types import Prompt, at_least_float32
+
+if TYPE_CHECKING:
+    from headwater.composition import Named
 
 
 class CountedBackbone:
@@ -18,8 +25,16 @@ class CountedBackbone:
     in the run's precision. Everything else is the wrapped backbone's own.
     """
 
-    def __init__(self, backbone: Any, guidance: float, precision: str = "full") -> None:
+    def __init__(
+        self,
+        backbone: Any,
+        guidance: float,
+        precision: str = "full",
+        named: Named | None = None,
+    ) -> None:
         self.plugin = backbone
+        self.named = named
+        """Whom a fault is told of; without it, only the fault."""
         self.mixed = precision == "bfloat16"
         self.samples = 0
         self.last_work = True
@@ -29,11 +44,42 @@ class CountedBackbone:
     def velocity(self, x: Tensor, sigma: Tensor, conditioning: Any) -> Tensor:
         """As the backbone's; (B, *latent) counts B samples."""
         self.samples += len(x)
-        if not self.mixed:
-            out: Tensor = self.plugin.velocity(x, sigma, conditioning)
-            return out
-        with torch.autocast(x.device.type, torch.bfloat16):
-            return at_least_float32(self.plugin.velocity(x, sigma, conditioning))
+        with self._blamed("velocity"):
+            if self.mixed:
+                with torch.autocast(x.device.type, torch.bfloat16):
+                    out: Tensor = at_least_float32(self.plugin.velocity(x, sigma, conditioning))
+            else:
+                out = self.plugin.velocity(x, sigma, conditioning)
+            self._check(out, tuple(x.shape), x.device, "a velocity")
+        return out
+
+    def encode(self, prompts: Sequence[Prompt]) -> Any:
+        """As the backbone's; a conditioning of every prompt."""
+        with self._blamed("encode"):
+            found = self.plugin.encode(prompts)
+            if found is not None and len(found) != len(prompts):
+                raise HeadwaterError(
+                    f"expected a conditioning of length {len(prompts)}, got {len(found)}"
+                )
+        return found
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """As the backbone's; images (B, 3, H, W)."""
+        with self._blamed("decode"):
+            images: Tensor = self.plugin.decode(latents)
+            shape = (len(latents), 3, *getattr(images, "shape", ())[2:])
+            if getattr(images, "ndim", 0) != 4:
+                shape = (len(latents), 3, *"HW")
+            self._check(images, shape, latents.device, "images")
+        return images
+
+    def _blamed(self, call: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.named is None else blamed(self.named, call)
+
+    @staticmethod
+    def _check(found: Any, shape: Any, device: torch.device, what: str) -> None:
+        if fault := tensor_fault(found, shape, device, what):
+            raise HeadwaterError(fault)
 
     def gradient_sync(self, *, last: bool) -> None:
         """Before a group goes backward; `last`: no other of its micro-batch follows.

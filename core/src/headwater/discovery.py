@@ -1,4 +1,4 @@
-"""Which plugins are installed, and how one is loaded.
+"""How a plugin is found by its name, and loaded.
 
 Listing reads entry-point metadata only; nothing is imported until a run file names it, so a
 stranger's broken package cannot hurt someone who does not use it.
@@ -6,53 +6,30 @@ stranger's broken package cannot hurt someone who does not use it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from importlib import metadata, resources
+import inspect
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import attrs
 
+from headwater import __version__
 from headwater.errors import InputError, PluginError, did_you_mean
-
-KINDS = ("backbone", "dynamics", "reward", "algorithm", "estimator", "observer")
-TRACEBACK = "HEADWATER_TRACEBACK"
-
-
-@attrs.frozen(eq=False)
-class Entry:
-    """One plugin on offer, from metadata alone."""
-
-    kind: str
-    name: str
-    target: str
-    """Import path, `module:Class`."""
-    distribution: str
-    version: str
-
-    @property
-    def title(self) -> str:
-        """For messages: distribution, version and import path."""
-        return f"{self.distribution} {self.version} ({self.target})"
-
-
-def entries(kind: str) -> list[Entry]:
-    """Every installed plugin of a kind, sorted by name and distribution."""
-    found = [_entry(kind, point) for point in metadata.entry_points(group=f"headwater.{kind}")]
-    return sorted(found, key=lambda entry: (entry.name, entry.distribution))
-
-
-def _entry(kind: str, point: metadata.EntryPoint) -> Entry:
-    dist = point.dist
-    name, version = (dist.name, dist.version) if dist is not None else ("unknown", "unknown")
-    return Entry(kind, point.name, point.value, name, version)
+from headwater.foreign import TRACEBACK, ImportFault, imported, said
+from headwater.installed import KINDS as KINDS
+from headwater.installed import Entry as Entry
+from headwater.installed import entries as entries
+from headwater.installed import packages
+from headwater.markers import PROJECT
 
 
 def find(kind: str, name: str) -> Entry:
     """The plugin that `name` or `distribution:name` means; PluginError if none or several."""
     distribution, _, short = name.rpartition(":")
     every = entries(kind)
-    same = [e for e in every if e.name == short and distribution in ("", e.distribution)]
+    named = [e for e in every if e.name == short]
+    same = [e for e in named if distribution in ("", e.distribution)]
     if len(same) == 1:
         return same[0]
     if same:
@@ -61,11 +38,30 @@ def find(kind: str, name: str) -> Entry:
             f"the {kind} {short!r} is offered by {owners}. "
             f'Choose one: use = "{same[0].distribution}:{short}".'
         )
-    names = [e.name for e in every]
-    installed = ", ".join(names) or "none"
+    names = sorted({e.name for e in every})
+    hint = "".join(f"; {e.distribution} offers {short!r}" for e in named)
+    hint = hint or _of_another_kind(kind, short) or did_you_mean(short, names)
     raise PluginError(
-        f"no {kind} named {name!r}{did_you_mean(short, names)}. "
-        f"Installed: {installed}. See 'headwater plugins'."
+        f"no {kind} named {name!r}{hint}{'' if hint.endswith('?') else '.'} "
+        f"Installed: {', '.join(names) or 'none'}. See 'headwater plugins'.{_unreadable()}"
+    )
+
+
+def _of_another_kind(kind: str, name: str) -> str:
+    """`; there is an estimator of that name`, or nothing."""
+    others = [k for k in KINDS if k != kind and any(e.name == name for e in entries(k))]
+    if not others:
+        return ""
+    listed = " and ".join(f"{'an' if k[0] in 'aeo' else 'a'} {k}" for k in others)
+    return f"; there is {listed} of that name"
+
+
+def _unreadable() -> str:
+    """What cannot be listed, in case the wanted name is among it."""
+    return "".join(
+        f" What {package.name} {package.version} offers cannot be read: {package.fault}."
+        for package in packages()
+        if package.fault
     )
 
 
@@ -75,37 +71,69 @@ def import_class(entry: Entry, key: str) -> type:
     key: where the run file names it, `[estimator] use` for instance.
     """
     try:
-        cls = metadata.EntryPoint(entry.name, entry.target, "").load()
-    except (Exception, SystemExit) as error:
-        if os.environ.get(TRACEBACK):
-            raise
-        raise PluginError(_broken(entry, key, f"{type(error).__name__}: {error}")) from error
-    fault = class_fault(cls)
+        fault = version_fault(entry)
+        cls = None if fault else imported(entry.target)
+        fault = fault or class_fault(cls)
+    except ImportFault as error:
+        raise PluginError(_broken(entry, key, str(error))) from error
     if fault:
         raise PluginError(_broken(entry, key, fault))
+    assert isinstance(cls, type)
     return cls
+
+
+def version_fault(entry: Entry) -> str:
+    """Why a package is not made for this version of headwater, or an empty text."""
+    wanted = entry.package.requires
+    if not wanted:
+        return ""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        fits = SpecifierSet(wanted).contains(__version__, prereleases=True)
+    except InvalidSpecifier:
+        return f"its metadata asks for headwater{wanted}, which is no version"
+    return "" if fits else f"it needs headwater{wanted}, installed is {__version__}"
 
 
 def class_fault(cls: Any) -> str:
     """Why a class cannot be a plugin, or an empty text."""
     if not isinstance(cls, type):
-        return f"{cls!r} is not a class"
+        return f"{' '.join(repr(cls).split())[:80]} is not a class"
     if not attrs.has(cls):
         return f"{cls.__name__} is not an attrs class"
     if cls.__eq__ is not object.__eq__:
         return f"{cls.__name__} compares by value; declare it with eq=False"
     try:
         attrs.resolve_types(cls, include_extras=True)
-    except NameError as error:
-        return f"the type of a field of {cls.__name__} cannot be resolved: {error}"
-    return ""
+    except Exception as error:  # noqa: BLE001 - an annotation is any expression
+        return f"the type of a field of {cls.__name__} cannot be resolved: {said(error)}"
+    untyped = [f.name for f in attrs.fields(cls) if f.init and f.type is None]
+    if untyped:
+        return f"the field {untyped[0]!r} of {cls.__name__} has no type"
+    return next(_hook_faults(cls), "")
+
+
+def _hook_faults(cls: type) -> Iterator[str]:
+    """Parameters of hooks that would never be given: pluggy passes plain ones, and by name."""
+    for name in dir(cls):
+        hook = inspect.getattr_static(cls, name)
+        if not hasattr(hook, f"{PROJECT}_impl") or not callable(hook):
+            continue
+        for parameter in inspect.signature(hook).parameters.values():
+            plain = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            if not plain or parameter.default is not parameter.empty:
+                yield (
+                    f"the parameter '{parameter}' of the hook {name!r} of {cls.__name__}: hooks "
+                    f"take plain parameters without defaults"
+                )
 
 
 def _broken(entry: Entry, key: str, cause: str) -> str:
     return (
-        f"{key} names the {entry.kind} {entry.name!r}, which cannot be loaded. {entry.title} "
-        f"failed with {cause}. The fault is in that package or its installation, not in the run "
-        f"file. {TRACEBACK}=1 shows the traceback."
+        f"{key} names the {entry.kind} {entry.name!r}, which cannot be loaded. {entry.title}: "
+        f"{cause}. The fault is in that package or its installation, not in the run file. "
+        f"{TRACEBACK}=1 shows the traceback."
     )
 
 
@@ -129,15 +157,33 @@ def prompt_resource(name: str) -> str | None:
     """Text of a prompt list that a plugin ships, `tiny:train`; None if it is no such name.
 
     A plugin names the package that holds its lists in the entry-point group `headwater.prompts`.
+    ValueError where the list, or the package, is not what it should be.
     """
     owner, colon, stem = name.partition(":")
-    if not colon:
+    owners = [entry for entry in entries("prompts") if colon and entry.name == owner]
+    if not owners:
         return None
-    for point in metadata.entry_points(group="headwater.prompts"):
-        if point.name == owner:
-            folder = resources.files(point.value)
-            for suffix in (".txt", ".jsonl"):
-                file = folder / f"{stem}{suffix}"
-                if file.is_file():
-                    return file.read_text(encoding="utf-8")
-    return None
+    if len(owners) > 1:
+        titles = " and ".join(f"{e.distribution} {e.version}" for e in owners)
+        raise ValueError(f"prompt lists {owner!r} are offered by {titles}; uninstall one")
+    lists = prompt_lists(owners[0])
+    if stem not in lists:
+        raise ValueError(
+            f"no prompt list {name!r}; {owners[0].distribution} ships "
+            f"{', '.join(f'{owner}:{known}' for known in lists) or 'none'}"
+        )
+    return lists[stem].read_text(encoding="utf-8")
+
+
+def prompt_lists(entry: Entry) -> dict[str, Traversable]:
+    """The prompt lists in a plugin's package by name; ValueError where it cannot be imported."""
+    try:
+        folder = resources.files(imported(entry.target))
+        files = sorted(folder.iterdir(), key=lambda file: file.name)
+    except (ImportFault, TypeError, OSError) as error:
+        cause = error if isinstance(error, ImportFault) else said(error)
+        raise ValueError(
+            f"the prompt lists {entry.name!r} of {entry.title} cannot be read: {cause}"
+        ) from error
+    ends = (".jsonl", ".txt")
+    return {f.name.rpartition(".")[0]: f for f in files if f.name.endswith(ends)}

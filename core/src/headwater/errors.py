@@ -6,7 +6,6 @@ They are explained already and are shown without a traceback; everything else es
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 
 class HeadwaterError(Exception):
@@ -38,6 +37,10 @@ class DamagedError(InputError):
     """A checkpoint is not what was written."""
 
 
+BLAME = "raised in "
+"""Begins the note on an exception that says which plugin it left."""
+
+
 class OutputError(HeadwaterError):
     """The run folder cannot be written any more, a full disk for instance; exit code 1."""
 
@@ -50,5 +53,7 @@ class GuardError(HeadwaterError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or nothing."""
+    from difflib import get_close_matches
+
     close = get_close_matches(word, list(known), n=1, cutoff=0.55)
     return f"; did you mean {close[0]!r}?" if close else ""

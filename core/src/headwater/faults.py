@@ -1,58 +1,151 @@
-"""Faults of plugins: who raised, what a score may be, what to say of one that is not finite."""
+"""Faults of plugins: who raised, and whether what a plugin gives is what was asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 import torch
 from torch import Tensor
 
-from headwater.composition import Named, Run
-from headwater.errors import HeadwaterError
-from headwater.types import Batch
+from headwater.errors import BLAME, HeadwaterError
+from headwater.types import Batch, Rollout, Surrogate
+
+if TYPE_CHECKING:
+    from headwater.composition import Named, Run
 
 
 class blamed:
     """Add to any exception which plugin raised it. The exception itself is unchanged."""
 
     def __init__(self, named: Named, call: str) -> None:
-        self.note = f"raised in {call} of [{named.key}], {named.entry.title}"
+        self.note = f"{BLAME}{call} of [{named.key}], {named.entry.title}"
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None and self.note not in getattr(error, "__notes__", []):
-            error.add_note(self.note)
+        if error is not None:
+            _note(error, self.note)
+
+
+def _note(error: BaseException, note: str) -> None:
+    """The first to tell is nearest to the fault."""
+    if not any(known.startswith(BLAME) for known in getattr(error, "__notes__", [])):
+        error.add_note(note)
 
 
 def note_failures(manager: pluggy.PluginManager, run: Run) -> None:
-    """An exception that leaves a hook says which hook, table and distribution."""
+    """An exception that leaves a hook, or a result that is none, says whose it is."""
     by_key = {named.key: named for named in run.named}
 
     def before(_: str, __: Any, ___: Any) -> None:
         return None
 
-    def after(outcome: pluggy.Result[Any], hook: str, impls: Any, _: Any) -> None:
-        error = outcome.exception
+    def after(outcome: pluggy.Result[Any], hook: str, impls: Any, given: Any) -> None:
         owners = [by_key[i.plugin_name] for i in impls if i.plugin_name in by_key]
-        if error is not None and len(owners) == 1:
-            note = f"raised in hook {hook} of [{owners[0].key}], {owners[0].entry.title}"
-            if note not in getattr(error, "__notes__", []):
-                error.add_note(note)
+        if len(owners) != 1:
+            return
+        who, error = f"[{owners[0].key}] ({owners[0].entry.title})", outcome.exception
+        if isinstance(error, SystemExit):
+            outcome.force_exception(HeadwaterError(f"{who} called for an exit in hook {hook!r}"))
+        elif error is not None:
+            _note(error, f"{BLAME}hook {hook} of [{owners[0].key}], {owners[0].entry.title}")
+        elif hook in _RESULTS and (fault := _RESULTS[hook](outcome.get_result(), given)):
+            outcome.force_exception(HeadwaterError(f"{who}: hook {hook!r}: {fault}"))
 
     manager.add_hookcall_monitoring(before, after)
 
 
-def check_scores(scores: Any, named: Named, size: int, *, needs_grad: bool) -> None:
-    """Scores are a (B,) tensor, with a gradient where one was promised."""
+def tensor_fault(
+    value: Any,
+    shape: tuple[int, ...],
+    device: torch.device | None = None,
+    what: str = "a tensor",
+) -> str:
+    """Why a value is no floating tensor of a shape, or an empty text."""
+    if not isinstance(value, Tensor) or tuple(value.shape) != shape:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        return f"expected {what} of shape {shape}, got {got}"
+    if not value.is_floating_point():
+        return f"expected {what} of floating numbers, got {value.dtype}"
+    if device is not None and value.device != device:
+        return f"expected {what} on {device}, got {value.device}"
+    return ""
+
+
+def _rollout_fault(value: Any, given: Mapping[str, Any]) -> str:
+    """A rollout of the batch that was asked for."""
+    batch = given.get("batch")
+    if not isinstance(value, Rollout):
+        return f"expected a Rollout, got {type(value).__name__}"
+    if batch is None:
+        return ""
+    lead = (batch.steps + 1, len(batch))
+    if tuple(value.latents.shape[:2]) != lead:
+        return f"expected latents of shape {lead} and a latent's, got {tuple(value.latents.shape)}"
+    if value.velocities is not None:
+        latent = tuple(value.latents.shape[2:])
+        return tensor_fault(value.velocities, (batch.steps, len(batch), *latent))
+    return ""
+
+
+def _surrogate_fault(value: Any, given: Mapping[str, Any]) -> str:
+    """Groups of steps that the rollout has, and one weight a sample."""
+    if not isinstance(value, Surrogate):
+        return f"expected a Surrogate, got {type(value).__name__}"
+    steps, size = value.rollout.steps, len(value.rollout.batch)
+    outside = sorted({i for g in value.groups for i in g.steps if not 0 <= i < steps})
+    if outside:
+        return f"steps {outside} are not among the {steps} of the rollout"
+    if any(not torch.isfinite(group.basis).all() for group in value.groups):
+        return "a basis is not finite"
+    if value.endpoint is not None:
+        fault = tensor_fault(value.endpoint, tuple(value.rollout.state(0).shape))
+        if fault:
+            return f"endpoint: {fault}"
+    weights = value.sample_weights
+    fault = "" if weights is None else tensor_fault(weights, (size,))
+    return f"sample weights: {fault}" if fault else ""
+
+
+def _like_states(count: Callable[[Any], int]) -> Callable[[Any, Mapping[str, Any]], str]:
+    """One state's shape for each of `count` steps of the group."""
+
+    def fault(value: Any, given: Mapping[str, Any]) -> str:
+        group, rollout = given["group"], given.get("rollout")
+        state = given["upstream"][0] if rollout is None else rollout.state(0)
+        return tensor_fault(value, (count(group), *state.shape), state.device)
+
+    return fault
+
+
+_RESULTS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
+    "sample_rollout": _rollout_fault,
+    "build_surrogate": _surrogate_fault,
+    "compute_upstream": _like_states(lambda group: len(group.steps)),
+    "aggregate": _like_states(lambda group: len(group.active)),
+}
+"""Hook: what is wrong with the result of a plugin's own, or an empty text."""
+
+
+def sigmas_fault(sigmas: Any, steps: int) -> str:
+    """Why a sigma grid is none of `steps` steps, or an empty text."""
+    fault = tensor_fault(sigmas, (steps + 1,))
+    if fault:
+        return fault
+    falling = bool((sigmas[1:] < sigmas[:-1]).all()) and float(sigmas[-1]) == 0
+    return "" if falling else f"expected sigmas that fall to 0, got {sigmas.tolist()[:8]}"
+
+
+def check_scores(scores: Any, named: Named, images: Tensor) -> None:
+    """Scores are a floating (B,) tensor beside the images, with a gradient where one is due."""
     who = f"[{named.key}] ({named.entry.title})"
-    if not isinstance(scores, Tensor) or scores.shape != (size,):
-        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise HeadwaterError(f"{who}: expected scores of shape ({size},), got {got}")
-    if needs_grad and not scores.requires_grad:
+    fault = tensor_fault(scores, (len(images),), images.device, "scores")
+    if fault:
+        raise HeadwaterError(f"{who}: {fault}")
+    if images.requires_grad and not scores.requires_grad:
         raise HeadwaterError(
             f"{who} declares itself differentiable but its scores have no gradient"
         )

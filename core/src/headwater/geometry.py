@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from headwater.faults import blamed
 from headwater.randomness import generator_of, seed_of
 from headwater.tables import RunFile
 from headwater.types import Prompt
@@ -119,9 +120,16 @@ def schedule_of(run: Run, step: int) -> Schedule:
     """
     algorithm, n = run.algorithm.plugin, run.file.rollout.steps
     first = position_of(run.file, step).first
-    stochastic = tuple(algorithm.stochastic_steps(first, n))
     generator = generator_of(run.file.seed, "trained", step)
-    chosen = sorted(algorithm.trained_steps(first, n, generator))
+    with blamed(run.algorithm, "its choice of steps"):
+        stochastic = tuple(algorithm.stochastic_steps(first, n))
+        chosen = sorted(algorithm.trained_steps(first, n, generator))
+    absent = sorted({*stochastic, *chosen} - set(range(n)))
+    if absent:
+        raise ValueError(
+            f"[{run.algorithm.key}] ({run.algorithm.entry.title}): steps {absent} are not among "
+            f"the {n} of a rollout"
+        )
     if algorithm.upstream != "per-step":
         return Schedule(stochastic, tuple(chosen))
     outside = sorted(set(chosen) - set(stochastic))
@@ -142,7 +150,8 @@ def _std(run: Run, i: int) -> float:
     table, plugin = run.file.rollout, run.backbone.plugin
     sigmas = plugin.sigmas(table.steps, plugin.shape(Request(table.height, table.width)))
     zero = torch.zeros(1, 1)
-    return float(run.dynamics.plugin.transition(zero, zero, i, sigmas).std)
+    with blamed(run.dynamics, "transition"):
+        return float(run.dynamics.plugin.transition(zero, zero, i, sigmas).std)
 
 
 def optimizer_steps(file: RunFile) -> int:

@@ -17,6 +17,8 @@ from headwater import footprint
 from headwater.composition import Run
 from headwater.counting import CountedBackbone
 from headwater.engine import Engine, Mode
+from headwater.errors import HeadwaterError
+from headwater.faults import blamed, note_failures, sigmas_fault
 from headwater.geometry import (
     indices_seed,
     micro_batches,
@@ -144,7 +146,9 @@ class Planner:
         self.run = run
         silent = _Silent(run.backbone.plugin.network_evaluations(run.file.rollout.guidance))
         self.backbone = CountedBackbone(silent, run.file.rollout.guidance)
-        self.hook = run.manager([RolloutLoop(), Engine(self.backbone)]).hook
+        manager = run.manager([RolloutLoop(), Engine(self.backbone)])
+        note_failures(manager, run)
+        self.hook = manager.hook
         self.surrogates: dict[object, Surrogate] = {}
         """One surrogate of every kind that was planned."""
         self.referenced: set[tuple[int, int]] = set()
@@ -165,8 +169,7 @@ class Planner:
             made: Surrogate | None = self.hook.build_surrogate(
                 backbone=backbone, rollout=rollout, generator=generator
             )
-            if made is None:
-                raise ValueError("build_surrogate gave nothing")
+            assert made is not None
             self.surrogates[kinds_of(made)] = made
             surrogate_forwards += (backbone.forwards - before) * samples
             active = sum(len(group.active) for group in made.groups)
@@ -215,5 +218,8 @@ class Planner:
         )
         states = torch.zeros(table.steps + 1, 1, 1)
         first = position_of(self.run.file, index).first
-        sigmas = plugin.sigmas(table.steps, shape)
+        with blamed(self.run.backbone, "sigmas"):
+            sigmas = plugin.sigmas(table.steps, shape)
+            if fault := sigmas_fault(sigmas, table.steps):
+                raise HeadwaterError(fault)
         return Rollout(batch, states, sigmas, states[:-1], policy_version=first)

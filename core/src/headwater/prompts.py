@@ -14,7 +14,7 @@ _KEYS = {"prompt", "negative_prompt", "images", "metadata"}
 
 
 def read_prompts(name: str, folder: Path) -> tuple[Prompt, ...]:
-    """Read a list. ValueError names the file, the line and what is wrong.
+    """Read a list. ValueError names the file or the package, the line and what is wrong.
 
     name: a path relative to `folder`, or `PLUGIN:LIST`.
     """

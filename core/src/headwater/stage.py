@@ -105,8 +105,9 @@ class Stage:
             given = images if named.plugin.differentiable else images.detach()
             if sizes is not None and given.requires_grad and len(rewards) > 1:
                 given = watched(given, key, sizes)
-            (scores,) = self.callers[key](images=given, batch=batch)
-            check_scores(scores, named, len(batch), needs_grad=given.requires_grad)
+            found = self.callers[key](images=given, batch=batch)
+            scores = found[0] if found else None  # pluggy leaves out a hook that gave None
+            check_scores(scores, named, given)
             out[key] = scores
         return out
 
@@ -214,7 +215,8 @@ class Stage:
             if surrogate.sample_weights is not None:
                 weights = weights * surrogate.sample_weights
             surrogate = attrs.evolve(surrogate, sample_weights=weights)
-        credit: Credit = run.algorithm.plugin.credit(self.scores(values, count), surrogate)
+        with blamed(run.algorithm, "credit"):
+            credit: Credit = run.algorithm.plugin.credit(self.scores(values, count), surrogate)
         if dropped and credit.endpoint_gradient is not None:
             # 0 times a NaN derivative is NaN: the rows are set, not multiplied.
             gradient = credit.endpoint_gradient.clone()
@@ -269,9 +271,8 @@ def open_stage(run: Run, device: str) -> Stage:
             with blamed(named, "load"):
                 named.plugin.load(context)
     _spread(run, device)
-    backbone = CountedBackbone(
-        run.backbone.plugin, run.file.rollout.guidance, run.file.engine.precision
-    )
+    guidance, precision = context.guidance, run.file.engine.precision
+    backbone = CountedBackbone(run.backbone.plugin, guidance, precision, run.backbone)
     manager = run.manager([RolloutLoop(), Engine(backbone, run.file.engine.mode)])
     note_failures(manager, run)
     return Stage(run, manager, _callers(manager, {**run.rewards, **run.held_out}), backbone)

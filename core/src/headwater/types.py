@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+class RecordError(ValueError):
+    """A record that cannot be: a fault of the code that makes it, not of a setting."""
+
+
 class Conditioning(Protocol):
     """What a backbone made of the prompts. Core knows its length and how to index it."""
 
@@ -162,13 +166,13 @@ def _check_group(group: Group, attribute: object, coupling: float) -> None:
     steps, active = list(group.steps), list(group.active)
     shape = tuple(group.basis.shape)
     if not active or sorted(set(steps)) != steps or sorted(set(active)) != active:
-        raise ValueError(f"steps and active must be increasing, got {steps} and {active}")
+        raise RecordError(f"steps and active must be increasing, got {steps} and {active}")
     if not set(active) <= set(steps):
-        raise ValueError(f"active steps {active} are not among the group's steps {steps}")
+        raise RecordError(f"active steps {active} are not among the group's steps {steps}")
     if shape != (len(active), len(steps)):
-        raise ValueError(f"basis must be ({len(active)}, {len(steps)}), got {shape}")
+        raise RecordError(f"basis must be ({len(active)}, {len(steps)}), got {shape}")
     if coupling != 0 and active[0] != steps[0]:
-        raise ValueError(
+        raise RecordError(
             f"coupling {coupling} needs the group's first step {steps[0]} active, got {active}"
         )
 

@@ -46,22 +46,28 @@ class _Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
-        if cmd_name in _added():
-            return _imported(_added()[cmd_name])
-        if cmd_name not in _COMMANDS:
-            return None
-        home = f"headwater.cli.{cmd_name.replace('-', '_')}"
-        command: click.Command = import_module(home).command
-        return command
+        if cmd_name in COMMANDS:
+            home = f"headwater.cli.{cmd_name.replace('-', '_')}"
+            command: click.Command = import_module(home).command
+            return command
+        owners = _added().get(cmd_name, [])
+        return command_of(owners) if owners else None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            added = {
-                name: f"From {' and '.join(entry.distribution for entry in owners)}."
-                for name, owners in _added().items()
-            }
-            formatter.write_dl(list({**COMMANDS, **added}.items()))
+    def get_help(self, ctx: click.Context) -> str:
+        """Options and commands, none of them imported.
+
+        Laid out here: click's own layout takes a third of the time that importing click takes.
+        """
+        options = {"  ".join(p.opts): p.help for p in self.params if isinstance(p, click.Option)}
+        added = {
+            name: f"From {' and '.join(entry.distribution for entry in owners)}."
+            for name, owners in _added().items()
+        }
+        lines = [f"Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...", "", f"  {self.help}"]
+        for title, rows in (("Options", options), ("Commands", {**COMMANDS, **added})):
+            width = max(map(len, rows))
+            lines += ["", f"{title}:", *(f"  {name:{width}}  {rows[name]}" for name in rows)]
+        return "\n".join(lines)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Errors that explain themselves are shown without a traceback, warnings without source."""
@@ -145,7 +151,24 @@ def command_of(owners: list[installed.Entry]) -> click.Command:
     return command
 
 
-@click.group(cls=_Lazy)
-@click.version_option(__version__, prog_name="headwater")
+def _print_and_exit(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        text = ctx.get_help() if option.name == "help" else f"headwater, version {__version__}"
+        click.echo(text, color=ctx.color)
+        ctx.exit()
+
+
+# click's own two options would import locale for their texts.
+_FLAG: dict[str, Any] = {
+    "is_flag": True,
+    "expose_value": False,
+    "is_eager": True,
+    "callback": _print_and_exit,
+}
+
+
+@click.group(cls=_Lazy, add_help_option=False)
+@click.option("--version", help="Show the version and exit.", **_FLAG)
+@click.option("--help", help="Show this message and exit.", **_FLAG)
 def main() -> None:
     """Align text-to-image flow-matching models with rewards."""

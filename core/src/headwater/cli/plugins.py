@@ -6,50 +6,64 @@ import json
 
 import click
 
+from headwater.installed import GROUPS, Entry, packages
+
 
 @click.command("plugins")
 @click.option("--check", is_flag=True, help="Import each plugin and say which are broken.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(check: bool, as_json: bool) -> None:
-    """List the installed plugins, from metadata alone.
+    """List the installed plugins, commands and prompt lists, from metadata alone.
 
     With --check each is imported; exit code 1 if one is broken.
     """
-    from headwater.discovery import KINDS, entries
+    faults = {entry: _listed_fault(entry) for entry in _everything()}
+    if check:
+        from headwater.examination import fault_of
 
-    rows = []
-    for entry in (entry for kind in KINDS for entry in entries(kind)):
-        row = {
-            "kind": entry.kind,
-            "name": entry.name,
-            "distribution": entry.distribution,
-            "version": entry.version,
-            "target": entry.target,
-        }
-        if check:
-            row["fault"] = _fault(entry)
-        rows.append(row)
+        faults = {entry: fault or fault_of(entry) for entry, fault in faults.items()}
+    rows = [_row(entry, fault) for entry, fault in faults.items()]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
     else:
         _print(rows)
-    if any(row.get("fault") for row in rows):
+    if check and any(faults.values()):
         raise SystemExit(1)
 
 
-def _fault(entry: object) -> str:
-    from headwater.capabilities import undeclared
-    from headwater.discovery import Entry, import_class
-    from headwater.errors import PluginError
+def _everything() -> list[Entry]:
+    """All offers by kind and name, and the packages whose offers cannot be read."""
+    found = []
+    for package in packages():
+        found += [Entry(*offer, package) for offer in package.offers]
+        if package.fault:
+            found.append(Entry("package", package.name, "", package))
+    places = {kind: place for place, kind in enumerate(GROUPS)}
+    return sorted(found, key=lambda e: (places.get(e.kind, len(places)), e.name, e.distribution))
 
-    assert isinstance(entry, Entry)
-    try:
-        cls = import_class(entry, "this list")
-    except PluginError as error:
-        return str(error)
-    fields = set(getattr(cls, "__annotations__", {}))
-    missing = [name for name in undeclared(entry.kind, cls) if name not in fields]
-    return f"does not declare {', '.join(missing)}" if missing else ""
+
+def _listed_fault(entry: Entry) -> str:
+    """What is wrong by metadata alone, or an empty text."""
+    from headwater.cli import COMMANDS
+
+    if entry.kind == "package":
+        return entry.package.fault
+    if entry.kind not in GROUPS:
+        return f"there is no kind {entry.kind!r}"
+    if entry.kind == "command" and entry.name in COMMANDS:
+        return "headwater itself has a command of that name"
+    return ""
+
+
+def _row(entry: Entry, fault: str) -> dict[str, str]:
+    return {
+        "kind": entry.kind,
+        "name": entry.name,
+        "distribution": entry.distribution,
+        "version": entry.version,
+        "target": entry.target,
+        "fault": fault,
+    }
 
 
 def _print(rows: list[dict[str, str]]) -> None:
@@ -61,4 +75,4 @@ def _print(rows: list[dict[str, str]]) -> None:
             f"{row['kind']:{widths['kind']}}  {row['name']:{widths['name']}}  "
             f"{row['distribution']} {row['version']}"
         )
-        click.echo(line + (f"  BROKEN: {row['fault']}" if row.get("fault") else ""))
+        click.echo(line + (f"  BROKEN: {row['fault']}" if row["fault"] else ""))

@@ -15,8 +15,9 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(kind: str, name: str, as_json: bool) -> None:
     """Show a plugin's options, defaults, documentation, paper and metrics."""
-    from headwater.discovery import KINDS, find, import_class
+    from headwater.discovery import find, import_class
     from headwater.errors import InputError, did_you_mean
+    from headwater.installed import KINDS
 
     if kind not in KINDS:
         raise InputError(

@@ -1,0 +1,1 @@
+"""Full backpropagation's gradient through a chain of random leaps."""

@@ -1,0 +1,1 @@
+"""JAGG with nodes where the noise of the rollout asks for them."""

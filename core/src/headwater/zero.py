@@ -51,7 +51,7 @@ def configuration() -> dict[str, Any]:
     problems = [
         f"{key} = {found[key]!r}: the run file decides this; leave it out, or write 'auto'"
         for key in sorted(OURS & set(found))
-        if found[key] not in ("auto", 1) and not _off(found[key])
+        if found[key] not in ("auto", 1) and not _off(key, found[key])
     ]
     stage = found.get("zero_optimization", {}).get("stage", 0)
     if stage not in (1, 2):
@@ -62,9 +62,10 @@ def configuration() -> dict[str, Any]:
     return kept | {"train_micro_batch_size_per_gpu": 1, "zero_allow_untested_optimizer": True}
 
 
-def _off(value: Any) -> bool:
+def _off(key: str, value: Any) -> bool:
     """A table that is switched off, or to be decided."""
-    return isinstance(value, dict) and value.get("enabled", False) in (False, "auto")
+    half = key in ("fp16", "bf16") and isinstance(value, dict)
+    return half and value.get("enabled", False) in (False, "auto")
 
 
 class Zero:

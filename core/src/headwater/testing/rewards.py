@@ -35,8 +35,8 @@ class RewardContract(LoadedContract):
 
         generator = torch.Generator().manual_seed(count)
         coarse = torch.rand(count, 3, 8, 8, generator=generator)
-        kind = {"size": (height, width), "mode": "bilinear", "align_corners": False}
-        return 0.1 + 0.8 * torch.nn.functional.interpolate(coarse, **kind)
+        smooth = torch.nn.functional.interpolate(coarse, size=(height, width), mode="bilinear")
+        return 0.1 + 0.8 * smooth
 
     def batch(self, count: int, shift: int = 0) -> Any:
         """A batch of `count` of the contract's prompts, from number `shift` on."""
@@ -111,8 +111,8 @@ class RewardContract(LoadedContract):
         found = self.score(headwater_loaded, three[order], batch.index(order))
         expected = self.score(headwater_loaded, three, batch)[order]
         assert self.near(found, expected), (
-            f"scores of permuted images are {found.tolist()}, expected {expected.tolist()}: prompts "
-            f"and images are matched by position"
+            f"scores of permuted images are {found.tolist()}, expected {expected.tolist()}: "
+            f"prompts and images are matched by position"
         )
 
     def test_a_score_does_not_depend_on_the_batch(self, headwater_loaded: Any, three: Any) -> None:

@@ -25,7 +25,7 @@ demo: install
 test: install
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
 
-long: install
+long: install $(DOCS)
 	$(BIN)/python -m pytest -m long -n 2 --dist loadfile
 
 lint: install

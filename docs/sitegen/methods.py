@@ -41,7 +41,7 @@ def logged(kind: str, name: str) -> str:
     cls = shipped.plugin(kind, name)[1]
     found = metrics(cls)
     if not found:
-        return f"`{name}` logs no metric of its own."
+        return f"`{name}` declares no metric of its own."
     return f"Logged as `{kind}/NAME`:\n\n{found}"
 
 

@@ -50,7 +50,8 @@ def escaped(text: str) -> str:
     """Prose of a docstring: what is no code keeps its stars, underscores and brackets."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(
-        part if part.startswith("`") else re.sub(r"([*_<\[])", r"\\\1", part) for part in parts
+        part if part.startswith("`") else re.sub(r"([*_\[])", r"\\\1", part.replace("<", "&lt;"))
+        for part in parts
     )
 
 

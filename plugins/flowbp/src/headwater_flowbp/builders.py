@@ -19,6 +19,8 @@ METRICS = {
     "first_step": "first step of the first segment, counted from the noise",
     "last_segment": "steps of the segment that ends at the image",
     "rescale_factor": "factor f of the last segment's rows; see `rescale`",
+}
+RESIDUALS = {
     "d_0": "with `tau`: mean absolute difference of the last connector's end and the image",
     "d_j": "with `tau`: the same of the first connector, at j",
 }

@@ -11,7 +11,7 @@ from torch import Generator
 from headwater import hookimpl
 from headwater.types import Rollout, Surrogate
 from headwater.validators import above, at_least, in_range
-from headwater_flowbp.builders import METRICS, Axes, build, check_cap
+from headwater_flowbp.builders import METRICS, RESIDUALS, Axes, build, check_cap
 
 Sampler = Literal["uniform", "dirichlet", "midpoint", "midpoint-j"]
 PAPER = "arXiv 2606.11075"
@@ -131,7 +131,7 @@ class Lagrange:
     endpoint: ClassVar[str] = "sample"
     paper: ClassVar[str] = PAPER
     title: ClassVar[str] = "FlowBP-Lagrange"
-    metrics: ClassVar[Mapping[str, str]] = METRICS
+    metrics: ClassVar[Mapping[str, str]] = {**METRICS, **RESIDUALS}
     choices: ClassVar[Mapping[str, str]] = {
         "endpoint": "the sample",
         "active": "the first two supports of each leap (`active`)",

@@ -11,7 +11,7 @@ from torch import Generator
 from headwater import hookimpl
 from headwater.types import Rollout, Surrogate
 from headwater.validators import above, at_least, in_range
-from headwater_flowbp.builders import METRICS, Axes, Place, Split, build, check_cap
+from headwater_flowbp.builders import METRICS, RESIDUALS, Axes, Place, Split, build, check_cap
 
 
 @attrs.frozen(eq=False)
@@ -40,7 +40,7 @@ class FreeSurrogate:
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     paper: ClassVar[str] = "arXiv 2606.11075"
     title: ClassVar[str] = "Free surrogate"
-    metrics: ClassVar[Mapping[str, str]] = METRICS
+    metrics: ClassVar[Mapping[str, str]] = {**METRICS, **RESIDUALS}
     choices: ClassVar[Mapping[str, str]] = {
         "endpoint": "`endpoint`: the sample, or the posterior mean at a random late step",
         "active": "`active`: late-biased, supports or evenly spaced",

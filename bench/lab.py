@@ -37,6 +37,22 @@ JAGG = [
     "jagg{routed=1.0,interpolate='none'}",
     "jagg{routed=1.0,interpolate='sum'}",
 ]
+LONGER = [*POLICY, "--set", "rollout.steps=17"]
+"""Sixteen trained steps: four groups of W = 4, two of W = 8."""
+PLACED = [
+    "exact",
+    *("jagg{routed=1.0}", "jagg{routed=1.0,basis='nearest',nodes=[0,2]}"),
+    "jagg{routed=1.0,basis='calibrated'}",
+    *("jagg-kriging", "jagg-kriging{basis='kriging'}"),
+    "jagg{window=8,routed=1.0}",
+    *(
+        f"jagg{{window=8,routed=1.0,basis='{basis}',nodes=[1,6]}}"
+        for basis in ("linear", "nearest")
+    ),
+    "jagg{window=8,routed=1.0,basis='calibrated'}",
+    "jagg{window=8,routed=1.0,basis='calibrated',nodes=[1,6]}",
+    *("jagg-kriging{window=8}", "jagg-kriging{window=8,basis='kriging'}"),
+]
 BLOCKS: dict[str, tuple[str, list[str], list[str]]] = {
     "estimators": (
         "base.toml",
@@ -91,6 +107,24 @@ BLOCKS: dict[str, tuple[str, list[str], list[str]]] = {
             *("flowbp-sparse{k=4,late_bias=0.0}", "flowbp-sparse{k=4,late_bias=0.0,rescale=0.0}"),
             "flowbp-bridge{k=4,late_bias=0.0,coupling=0.3}",
         ],
+    ),
+    "chains": (
+        "base.toml",
+        FEWER,
+        [
+            *(f"flowbp-chain{{k={k}}}" for k in (2, 3, 8)),
+            *("flowbp-chain", "flowbp-chain{coupling=0.3}", "flowbp-chain{coupling=0.0}"),
+            *("leapalign{coupling=1.0}", "leapalign{leaps=3,coupling=1.0}", "flowbp-lagrange"),
+            *("flowbp-hat{coupling=1.0}", "flowbp-hat{k=8,coupling=1.0}"),
+            "flowbp-bridge{k=4,late_bias=0.0,coupling=1.0}",
+            "flowbp-sparse{k=4,late_bias=0.0}",
+        ],
+    ),
+    "placed dance-sde": ("policy.toml", LONGER, PLACED),
+    "placed flow-sde": (
+        "policy.toml",
+        [*LONGER, "--set", "dynamics={use='flow-sde',noise_level=0.7}"],
+        PLACED,
     ),
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common import table_text
+from lab_pairs import PAIRS, PLACED
 
 Found = dict[str, Any]
 SHORT = {"surrogate{weights='hat'": "surrogate (hat)"}
@@ -120,47 +121,14 @@ def _rows(found: dict[str, Found]) -> dict[str, Found]:
     return {name_of(row): row for one in blocks for row in one["estimators"]}
 
 
-PAIRS = [
-    ("leapalign{coupling=0.0}", "leapalign"),
-    ("leapalign{coupling=0.1}", "leapalign"),
-    ("leapalign{coupling=0.5}", "leapalign"),
-    ("leapalign{coupling=1.0}", "leapalign"),
-    ("flowbp-lagrange{coupling=0.0}", "flowbp-lagrange"),
-    ("flowbp-lagrange{coupling=0.3}", "flowbp-lagrange"),
-    ("flowbp-lagrange{coupling=1.0}", "flowbp-lagrange"),
-    ("leapalign{leaps=1}", "leapalign"),
-    ("leapalign{leaps=3}", "leapalign"),
-    ("leapalign{range=[0.0,0.5]}", "leapalign"),
-    ("leapalign{range=[0.5,1.0]}", "leapalign"),
-    ("leapalign{similarity_weights=false}", "leapalign"),
-    ("refl{endpoint='sample'}", "refl"),
-    ("drtune{endpoint='sample'}", "drtune"),
-    ("draft-lv{endpoint='sample'}", "draft-lv"),
-    ("flowbp-sparse", "leapalign"),
-    ("flowbp-bridge", "leapalign"),
-    ("flowbp-lagrange", "leapalign"),
-    ("draft-k{k=5}", "draft-k"),
-    ("flowbp-lagrange{order=1}", "flowbp-lagrange{order=3}"),
-    ("flowbp-lagrange{order=2}", "flowbp-lagrange{order=3}"),
-    ("flowbp-hat", "flowbp-bridge"),
-    ("flowbp-hat", "flowbp-bridge{k=4,late_bias=0.0,coupling=0.3}"),
-    ("flowbp-hat", "flowbp-lagrange"),
-    ("flowbp-hat", "leapalign"),
-    ("flowbp-hat{coupling=0.0}", "flowbp-sparse{k=4,late_bias=0.0}"),
-    ("flowbp-hat{coupling=1.0}", "flowbp-hat"),
-    ("flowbp-hat{k=8}", "flowbp-hat"),
-]
-
-
 def _claims(found: dict[str, Found]) -> list[tuple[str, str]]:
     known = _rows(found)
-    rows = [
-        [f"`{a}`", f"`{b}`", paired(known[a], known[b]), paired(known[a], known[b], "norm_ratio")]
-        for a, b in PAIRS
-        if a in known and b in known
-    ]
     head = ["estimator", "beside", "difference of one draw's cosine", "of its norm ratio"]
-    out = [("paired differences", table_text(head, rows))]
+    out = [("paired differences", table_text(head, _differences(known, PAIRS)))]
+    for block, one in found.items():
+        rows = _differences({row["name"]: row for row in one["estimators"]}, PLACED)
+        if rows and block.startswith("placed"):
+            out.append((f"paired differences, {block}", table_text(head, rows)))
     lengths = [
         [f"`{name}`", connector, *binned(known[name], connector)]
         for name in ("leapalign", "flowbp-lagrange{order=1}", "flowbp-lagrange{order=3}")
@@ -171,6 +139,14 @@ def _claims(found: dict[str, Found]) -> list[tuple[str, str]]:
         head = ["estimator", "residual", *(f"leap of {a} to {b} steps" for a, b in BINS)]
         out.append(("residual by the leap's length", table_text(head, lengths)))
     return out
+
+
+def _differences(known: dict[str, Found], pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
+    return [
+        [f"`{a}`", f"`{b}`", paired(known[a], known[b]), paired(known[a], known[b], "norm_ratio")]
+        for a, b in pairs
+        if a in known and b in known
+    ]
 
 
 BINS = ((1, 4), (5, 9), (10, 20))

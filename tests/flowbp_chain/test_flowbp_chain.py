@@ -11,6 +11,7 @@ import torch
 
 from headwater.composition import compose
 from headwater.engine import MODES, backpropagate
+from headwater.testing import EstimatorContract
 from headwater.testing.cached import build, cached_rollout, shifted
 from headwater.types import Credit, Surrogate
 from headwater_direct import Direct
@@ -201,3 +202,9 @@ def test_what_cannot_be_is_refused():
 
 def test_the_example_composes():
     assert compose(EXAMPLE).estimator.entry.name == "flowbp-chain"
+
+
+class TestFlowBPChain(EstimatorContract):
+    """What every estimator owes."""
+
+    name = "flowbp-chain"

@@ -14,6 +14,7 @@ from headwater.composition import compose
 from headwater.dynamics import Ode
 from headwater.engine import MODES, Engine, run_groups
 from headwater.markers import PROJECT
+from headwater.testing import EstimatorContract
 from headwater.testing.cached import shifted
 from headwater.testing.toy_flow import ToyFlow, make_batch, relative, roll_out
 from headwater.types import Credit
@@ -314,3 +315,9 @@ def test_what_cannot_be_is_refused():
 
 def test_the_example_composes():
     assert compose(EXAMPLE).estimator.entry.name == "jagg-kriging"
+
+
+class TestJaggKriging(EstimatorContract):
+    """What every estimator owes."""
+
+    name = "jagg-kriging"

@@ -208,7 +208,8 @@ class AlgorithmContract(TrainingContract):
         credit = case.credit(plugin, case.scores())
         found = case.upstream(plugin, credit)
         if plugin.upstream == "endpoint":
-            sizes = torch.tensor([case.rollout.step_size(i) for i in case.chosen]).double()
+            steps = [case.rollout.step_size(i) for i in case.chosen]
+            sizes = torch.tensor(steps, dtype=torch.float64)
             expected = -sizes.view(-1, 1, 1, 1) * credit.endpoint_gradient
             assert case.near(found, expected), (
                 "s_i is not -h_i dL/dx; use headwater.engine.euler_upstream"

@@ -1,9 +1,14 @@
 """A cached rollout of arbitrary numbers: builders of groups ask for nothing more."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import attrs
 import torch
 
-from headwater.types import Batch, Prompt, Rollout
+from headwater.types import Batch, Prompt, Rollout, Surrogate
 
 
 def shifted(steps: int, shift: float = 3.0) -> torch.Tensor:
@@ -12,7 +17,9 @@ def shifted(steps: int, shift: float = 3.0) -> torch.Tensor:
     return (shift * s / (1 + (shift - 1) * s)).float()
 
 
-def cached_rollout(steps: int, size: int = 2, seed: int = 0, trained=()) -> Rollout:
+def cached_rollout(
+    steps: int, size: int = 2, seed: int = 0, trained: Sequence[int] = ()
+) -> Rollout:
     """N steps of B samples of shape (3, 2), float64, Euler-consistent."""
     generator = torch.Generator().manual_seed(seed)
     sigmas = shifted(steps)
@@ -36,16 +43,17 @@ def cached_rollout(steps: int, size: int = 2, seed: int = 0, trained=()) -> Roll
     return Rollout(batch, torch.stack(states), sigmas, torch.stack(velocities))
 
 
-def build(estimator, rollout, seed=0, backbone=None):
+def build(estimator: Any, rollout: Rollout, seed: int = 0, backbone: Any = None) -> Surrogate:
     """Call `build_surrogate` by name, as the hook does."""
     generator = torch.Generator().manual_seed(seed)
     given = {"rollout": rollout, "generator": generator, "backbone": backbone}
     function = type(estimator).build_surrogate
     names = function.__code__.co_varnames[1 : function.__code__.co_argcount]
-    return estimator.build_surrogate(**{name: given[name] for name in names})
+    made: Surrogate = estimator.build_surrogate(**{name: given[name] for name in names})
+    return made
 
 
-def same_groups(left, right) -> None:
+def same_groups(left: Surrogate, right: Surrogate) -> None:
     """Two surrogates are the same program, bit for bit where they can be."""
     assert [g.steps for g in left.groups] == [g.steps for g in right.groups]
     assert [g.active for g in left.groups] == [g.active for g in right.groups]

@@ -112,8 +112,8 @@ class Case:
             return found
         leaf = next(x for known, x in self.leaves if known is scores)
         surrogate = Surrogate((), leaf, weights, self.rollout)
-        found = plugin.credit(scores, surrogate)
-        return found
+        made: Credit = plugin.credit(scores, surrogate)
+        return made
 
     def upstream(self, plugin: Any, credit: Credit, steps: tuple[int, ...] | None = None) -> Tensor:
         """`compute_upstream` of a group of steps, called as a run does, without autograd."""

@@ -1,14 +1,21 @@
 """Tiny random tokenizers, text encoders and decoders of the real classes, made offline."""
 
-import tokenizers
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 
-def alphabet():
+def alphabet() -> list[str]:
+    """The 256 letters of a byte-level vocabulary."""
+    import tokenizers
+
     return sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
 
 
-def clip_tokenizer():
+def clip_tokenizer() -> Any:
+    """Bytes, no merges."""
     from transformers import CLIPTokenizer
 
     letters = alphabet()
@@ -17,7 +24,8 @@ def clip_tokenizer():
     return CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=77)
 
 
-def t5_tokenizer():
+def t5_tokenizer() -> Any:
+    """The printable ASCII letters."""
     from transformers import T5TokenizerFast
 
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0)]
@@ -25,7 +33,8 @@ def t5_tokenizer():
     return T5TokenizerFast(vocab=pieces, extra_ids=0)
 
 
-def qwen_tokenizer():
+def qwen_tokenizer() -> Any:
+    """Bytes, no merges, with a chat template."""
     from transformers import Qwen2Tokenizer
 
     vocabulary = {word: i for i, word in enumerate(["<|endoftext|>", *alphabet()])}
@@ -38,7 +47,8 @@ def qwen_tokenizer():
     )
 
 
-def clip_encoder(tokenizer, projection, seed):
+def clip_encoder(tokenizer: Any, *, projection: bool, seed: int) -> Any:
+    """Two layers of width 16."""
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
     torch.manual_seed(seed)
@@ -56,7 +66,8 @@ def clip_encoder(tokenizer, projection, seed):
     return (CLIPTextModelWithProjection if projection else CLIPTextModel)(config)
 
 
-def t5_encoder(tokenizer, width, seed):
+def t5_encoder(tokenizer: Any, width: int, seed: int) -> Any:
+    """Two layers."""
     from transformers import T5Config, T5EncoderModel
 
     torch.manual_seed(seed)
@@ -73,7 +84,8 @@ def t5_encoder(tokenizer, width, seed):
     return T5EncoderModel(config)
 
 
-def autoencoder(seed, scaling, shift):
+def autoencoder(seed: int, scaling: float, shift: float) -> Any:
+    """Four latent channels; its decoder doubles the size."""
     from diffusers import AutoencoderKL
 
     torch.manual_seed(seed)
@@ -92,13 +104,14 @@ def autoencoder(seed, scaling, shift):
     )
 
 
-def dynamic_scheduler(**settings):
+def dynamic_scheduler(**settings: Any) -> Any:
+    """A scheduler whose shift depends on the image's size."""
     from diffusers import FlowMatchEulerDiscreteScheduler
 
     return FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True, **settings)
 
 
-def awake(network):
+def awake(network: Any) -> Any:
     """Zero-initialised outputs would hide errors."""
     for parameter in network.parameters():
         if not parameter.any():

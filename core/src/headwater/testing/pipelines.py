@@ -1,6 +1,13 @@
-"""Whole diffusers pipelines of the real classes from tiny random parts, made offline."""
+"""Whole diffusers pipelines of the real classes from tiny random parts, made offline.
 
+Needs diffusers, transformers and tokenizers, which a family's package brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,7 +23,7 @@ from headwater.testing.pipeline_parts import (
 )
 
 
-def sd3(seed=0, encoder_seed=1):
+def sd3(seed: int = 0, encoder_seed: int = 1) -> Any:
     """StableDiffusion3Pipeline; its decoder doubles the size."""
     from diffusers import (
         FlowMatchEulerDiscreteScheduler,
@@ -56,13 +63,13 @@ def sd3(seed=0, encoder_seed=1):
     )
 
 
-def saved(make, folder: Path, **settings):
+def saved(make: Callable[..., Any], folder: Path, **settings: Any) -> Path:
     """Save a pipeline and give its folder."""
     make(**settings).save_pretrained(folder)
     return folder
 
 
-def flux(seed=0, encoder_seed=1, guidance=True):
+def flux(seed: int = 0, encoder_seed: int = 1, *, guidance: bool = True) -> Any:
     """FluxPipeline; its decoder doubles the size."""
     from diffusers import FluxPipeline, FluxTransformer2DModel
 
@@ -95,7 +102,7 @@ def flux(seed=0, encoder_seed=1, guidance=True):
     )
 
 
-def flux2(seed=0, encoder_seed=1, distilled=False):
+def flux2(seed: int = 0, encoder_seed: int = 1, *, distilled: bool = False) -> Any:
     """Flux2KleinPipeline; its decoder keeps the size, so a latent stands for 2 x 2 pixels."""
     from diffusers import AutoencoderKLFlux2, Flux2KleinPipeline, Flux2Transformer2DModel
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -148,7 +155,7 @@ def flux2(seed=0, encoder_seed=1, distilled=False):
     )
 
 
-def qwen_image(seed=0, encoder_seed=1):
+def qwen_image(seed: int = 0, encoder_seed: int = 1) -> Any:
     """QwenImagePipeline; its decoder doubles the size."""
     from diffusers import AutoencoderKLQwenImage, QwenImagePipeline, QwenImageTransformer2DModel
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
@@ -208,7 +215,7 @@ def qwen_image(seed=0, encoder_seed=1):
     )
 
 
-def z_image(seed=0, encoder_seed=1, shift=6.0):
+def z_image(seed: int = 0, encoder_seed: int = 1, shift: float = 6.0) -> Any:
     """ZImagePipeline; its decoder doubles the size."""
     from diffusers import (
         FlowMatchEulerDiscreteScheduler,
@@ -249,3 +256,13 @@ def z_image(seed=0, encoder_seed=1, shift=6.0):
         tokenizer=tokenizer,
         transformer=awake(transformer),
     )
+
+
+FAMILIES: Mapping[str, Callable[..., Any]] = {
+    "sd3": sd3,
+    "flux": flux,
+    "flux2": flux2,
+    "qwen-image": qwen_image,
+    "z-image": z_image,
+}
+"""A family's name, as `headwater_pipeline` takes it: what makes its pipeline."""

@@ -128,7 +128,8 @@ def make_batch(size: int, steps: int) -> Batch:
 
 def roll_out(flow: ToyFlow, batch: Batch) -> Rollout:
     """Core's own cached rollout by Euler steps."""
-    return RolloutLoop().sample_rollout(flow, Ode(), batch)
+    made: Rollout = RolloutLoop().sample_rollout(flow, Ode(), batch)  # type: ignore[arg-type]
+    return made
 
 
 def smooth_reward(images: Tensor, batch: Batch) -> Tensor:

@@ -7,7 +7,15 @@ The names below are the stable Python interface. Each loads its module at first 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater import engine
+    from headwater.composition import compose
+    from headwater.discovery import load
+    from headwater.errors import HeadwaterError
+    from headwater.loop import run
+    from headwater.markers import hookimpl
 
 __version__ = "0.1.0"
 

@@ -16,8 +16,8 @@ from string import Template
 import attrs
 
 from headwater import __version__
-from headwater.discovery import KINDS, entries
 from headwater.errors import InputError, did_you_mean
+from headwater.installed import KINDS, entries
 
 LONGEST = 28
 """Characters of a name: longer ones would not fit the lines of the templates."""

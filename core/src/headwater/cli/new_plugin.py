@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headwater.discovery import KINDS
+from headwater.installed import KINDS
 
 
 @click.command("new-plugin")

@@ -185,7 +185,7 @@ def run_groups(
         backwards=(active + more_backwards) * getattr(backbone, "network_backwards", 1),
         values=dict(surrogate.diagnostics),
         carried=carried,
-        squares={step: float(square) for step, square in squares.items()},
+        squares={step: float(s) for step, s in squares.items() if not s.is_meta},  # a plan's
     )
 
 

@@ -64,7 +64,7 @@ def measured(page: str, *names: str) -> str:
         head, body = cells(lines[0]), [cells(line) for line in lines[2:]]
         found = {row[0].strip("`").strip(): row for row in body}
         if all(name in found for name in names):
-            return text.table(head, [found[name] for name in names])
+            return text.table(head, [found[name] for name in names]).replace(" ± ", "\u00a0±\u00a0")
     raise ValueError(f"no table of docs/{page} has the rows {', '.join(names)}")
 
 

@@ -61,7 +61,11 @@ def hooks(module: ModuleType) -> str:
     """Every hook specification of a module: signature and docstring, in the file's order."""
     out = []
     for name, function in own(module, inspect.isfunction):
-        out += [f"### {name}", signature(name, function), text.docstring(str(function.__doc__))]
+        out += [
+            f"### {name}",
+            signature(name, function),
+            text.docstring(inspect.cleandoc(str(function.__doc__))),
+        ]
     return "\n\n".join(out)
 
 

@@ -69,6 +69,8 @@ def takes(field: attrs.Attribute[Any]) -> str:
     whole = kind.startswith("a whole number") and found.startswith("a number")
     found = found.replace("a number", "a whole number", 1) if whole else found
     rest = [part for part in kind.split(" or ") if part not in ("a number", "a whole number")]
+    if " or " in found:  # the validator names the words beside the numbers itself
+        return found
     return " or ".join([found, *rest]) if "number" in kind and found.startswith("a ") else kind
 
 
@@ -122,7 +124,7 @@ def of_kind(kind: str) -> str:
 def about(kind: str, name: str) -> str:
     """Package, paper, capabilities and docstring of a plugin."""
     entry, cls = shipped.plugin(kind, name)
-    facts = [f"{kind}, package `{entry.distribution}` (`{shipped.folder(entry)}`)"]
+    facts = [f"{kind.capitalize()}, package `{entry.distribution}` (`{shipped.folder(entry)}`)"]
     paper = str(getattr(cls, "paper", ""))
     if paper:
         facts.append(link(paper))

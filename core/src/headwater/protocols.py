@@ -184,4 +184,5 @@ class Estimator(Protocol):
     """`sample`, `posterior-mean` or `sample-and-renoised`; `none` for a per-step upstream.
 
     One may also declare `choices: ClassVar[Mapping[str, str]]`, its four design choices in words:
-    `endpoint`, `active`, `weights` and `coupling`."""
+    `endpoint`, `active`, `weights` and `coupling`; and `exact: ClassVar[bool] = True`, where its
+    gradient is that of its objective on any flow."""

@@ -25,8 +25,11 @@ def scheduler_sigmas(
     settings: dict[str, Any] = {"mu": mu} if config.get("use_dynamic_shifting") else {}
     if even:
         settings["sigmas"] = np.linspace(1.0, 1 / steps, steps)
-    scheduler.set_timesteps(steps, **settings)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scheduler.set_timesteps(steps, **settings)
     found: Tensor = scheduler.sigmas.float().cpu()
+    if not bool(found.isfinite().all()):  # its last sigma is stretched to, which takes two
+        raise ValueError(f"this model's scheduler makes no grid of {steps} step; take 2 or more")
     return found
 
 
@@ -57,7 +60,7 @@ def latent_size(request: Request, factor: int, multiple: int, name: str) -> tupl
     factor: pixels a latent stands for on one side. multiple: what sizes must divide by.
     """
     for key, size in (("height", request.height), ("width", request.width)):
-        if size % multiple:
+        if size % multiple or size < multiple:
             near = max(multiple, round(size / multiple) * multiple)
             raise ValueError(
                 f"{name} makes sizes that divide by {multiple}, [rollout] {key} is {size}; "

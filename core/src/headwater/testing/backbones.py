@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -60,14 +61,18 @@ class BackboneContract(LoadedContract):
         assert abs(float(numbers.std()) - 1) < 0.1, f"its deviation is {float(numbers.std()):.3g}"
 
     def test_sigmas_fall_from_1_to_0(self, headwater_loaded: Any) -> None:
-        """(N + 1,) float32 on the CPU, from exactly 1 to exactly 0, each less than the one before."""
+        """(N + 1,) float32 on the CPU, from exactly 1 to exactly 0, falling; 1 step may be refused."""
         import torch
 
         from headwater.types import Request
 
         shape = headwater_loaded.shape(Request(*self.size))
         for steps in (1, 2, 25):
-            found = headwater_loaded.sigmas(steps, shape)
+            try:
+                found = headwater_loaded.sigmas(steps, shape)
+            except ValueError as error:
+                assert steps == 1, f"{steps} steps are refused: {error}"
+                continue
             assert found.shape == (steps + 1,), f"{steps} steps have {len(found)} sigmas"
             fine = found.dtype == torch.float32 and found.device.type == "cpu"
             assert fine, f"sigmas are {found.dtype} on {found.device}; float32 on the CPU"
@@ -166,7 +171,7 @@ class BackboneContract(LoadedContract):
                     w -= size * g / norm
                 return float((v.double() * cotangent.double()).sum())
 
-        norm = float(torch.sqrt(sum((g.double() ** 2).sum() for g in grads)))
+        norm = math.sqrt(sum(float(g.double().square().sum()) for g in grads))
         slopes = [(value(h) - value(-h)) / (2 * h) for h in (1e-2, 1e-3, 1e-4, 1e-5)]
         with torch.no_grad():
             for w, old in zip(weights, kept, strict=True):
@@ -262,5 +267,6 @@ class BackboneContract(LoadedContract):
 
     def near(self, one: Any, other: Any) -> bool:
         """Equal to the tolerance, relative to the largest number."""
+        one, other = one.detach(), other.detach()
         size = float(other.abs().max())
         return float((one - other).abs().max()) <= self.tolerance * max(size, 1e-30)

@@ -61,8 +61,9 @@ def same_groups(left: Surrogate, right: Surrogate) -> None:
     for one, other in zip(left.groups, right.groups, strict=True):
         torch.testing.assert_close(one.basis, other.basis, rtol=1e-14, atol=0)
     torch.testing.assert_close(left.endpoint, right.endpoint, rtol=1e-14, atol=0)
+    assert left.endpoint is not None and right.endpoint is not None
     weights = [
-        torch.ones(len(s.endpoint), dtype=torch.float64)
+        torch.ones(len(left.endpoint), dtype=torch.float64)
         if s.sample_weights is None
         else s.sample_weights
         for s in (left, right)
@@ -76,5 +77,5 @@ def with_size(rollout: Rollout, size: int) -> Rollout:
         rollout,
         batch=rollout.batch.index(range(size)),
         latents=rollout.latents[:, :size],
-        velocities=rollout.velocities[:, :size],
+        velocities=None if rollout.velocities is None else rollout.velocities[:, :size],
     )

@@ -28,6 +28,7 @@ class Bptt:
 
     upstream: ClassVar[Literal["endpoint"]] = "endpoint"
     endpoint: ClassVar[str] = "sample"
+    exact: ClassVar[bool] = True
     paper: ClassVar[str] = "arXiv 2309.17400"
     title: ClassVar[str] = "Full backpropagation"
     choices: ClassVar[Mapping[str, str]] = {
@@ -79,6 +80,7 @@ class Exact:
 
     upstream: ClassVar[Literal["per-step"]] = "per-step"
     endpoint: ClassVar[str] = "none"
+    exact: ClassVar[bool] = True
     paper: ClassVar[str] = "arXiv 2505.05470"
     title: ClassVar[str] = "Exact policy gradient"
     choices: ClassVar[Mapping[str, str]] = {

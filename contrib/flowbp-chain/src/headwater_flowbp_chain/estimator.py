@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -30,6 +31,17 @@ class FlowBPChain:
     endpoint: ClassVar[str] = "sample"
     paper: ClassVar[str] = "arXiv 2606.11075"
     title: ClassVar[str] = "FlowBP with a chain of random leaps"
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "the sample",
+        "active": "one step of each of `k` equal leaps, with probability proportional to its size",
+        "weights": "its leap's whole length",
+        "coupling": "`coupling` between all leaps",
+    }
+    metrics: ClassVar[Mapping[str, str]] = {
+        "active": "steps evaluated with gradient",
+        "first_step": "the first active step, counted from the noise",
+        "d_0": "mean absolute difference of the leaps by cached velocities and the cached image",
+    }
 
     k: int = attrs.field(default=4, validator=at_least(1))
     """Leaps; no more than the rollout has steps."""

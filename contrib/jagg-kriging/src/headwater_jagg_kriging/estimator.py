@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
@@ -32,6 +33,16 @@ class JaggKriging:
     endpoint: ClassVar[str] = "none"
     paper: ClassVar[str] = "arXiv 2607.17572"
     title: ClassVar[str] = "JAGG with nodes placed by kriging"
+    choices: ClassVar[Mapping[str, str]] = {
+        "endpoint": "none: an upstream per step",
+        "active": "`nodes` of every `window` steps, where the expected error is least",
+        "weights": "linear in sigma between nodes and the nearest beyond, or kriging (`basis`)",
+        "coupling": "0",
+    }
+    metrics: ClassVar[Mapping[str, str]] = {
+        "routed_groups": "groups that nodes carry",
+        "recomputed": 'share of samples whose velocities were not cached (`middle = "cached"`)',
+    }
 
     window: int = attrs.field(default=4, validator=at_least(1))
     """W, steps of a group. Trained steps are cut from the noisy end; the last may be shorter."""

@@ -1,0 +1,1 @@
+"""A Gaussian mixture of small pictures as a text-to-image model: every marginal is known."""

@@ -1,0 +1,1 @@
+"""The prompt lists `mixture:train` and `mixture:eval`."""

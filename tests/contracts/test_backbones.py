@@ -13,6 +13,7 @@ class FamilyContract(BackboneContract):
     """A diffusers family, on its tiny pipeline."""
 
     guidance = 3.0
+    heavy = True
     own: ClassVar[dict[str, Any]] = {}
 
     def settings(self, headwater_pipeline):
@@ -28,6 +29,7 @@ class TestTiny(BackboneContract):
 
 
 class TestTinyInFull(TestTiny):
+    heavy = True
     settings = {"dtype": "float64", "train": "full", "guidance_gradient": "both"}
 
 

@@ -1,4 +1,4 @@
-"""Every installed observer passes its contract, where its service's library is there."""
+"""Every installed observer passes its contract; the services' in tests/trackers."""
 
 from headwater.testing import ObserverContract
 

@@ -195,12 +195,12 @@ class TestGenEval(RewardContract):
         return path
 
 
+@pytest.mark.long
 class TestOcr(RewardContract):
     name = "ocr"
     size = (64, 96)
     prompts = ('a sign that says "OPEN"', 'a sign that says "NO 7"')
     run_prompts = prompts
-    heavy = True
 
 
 @pytest.fixture(scope="session")

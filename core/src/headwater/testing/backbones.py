@@ -61,7 +61,7 @@ class BackboneContract(LoadedContract):
         assert abs(float(numbers.std()) - 1) < 0.1, f"its deviation is {float(numbers.std()):.3g}"
 
     def test_sigmas_fall_from_1_to_0(self, headwater_loaded: Any) -> None:
-        """(N + 1,) float32 on the CPU, from exactly 1 to exactly 0, falling; 1 step may be refused."""
+        """(N + 1,) float32 on the CPU, exactly 1 to exactly 0, falling; 1 step may be refused."""
         import torch
 
         from headwater.types import Request

@@ -48,4 +48,4 @@ bench: install
 	$(BIN)/python bench/overhead.py
 
 clean:
-	rm -rf .venv
+	rm -rf .venv site

@@ -40,3 +40,7 @@ class TestMixGrpo(AlgorithmContract):
 
 class TestGrpoGuard(AlgorithmContract):
     name = "grpo-guard"
+
+
+class TestSoftDirect(AlgorithmContract):
+    name = "soft-direct"

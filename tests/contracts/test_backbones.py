@@ -53,3 +53,10 @@ class TestQwenImage(FamilyContract):
 
 class TestZImage(FamilyContract):
     name = "z-image"
+
+
+class TestMixture(BackboneContract):
+    name = "mixture"
+    size = (8, 8)
+    prompts = ("a ring", "a red cross")
+    run_prompts = prompts

@@ -17,3 +17,7 @@ class TestDanceSde(DynamicsContract):
 
 class TestCps(DynamicsContract):
     name = "cps"
+
+
+class TestDdimEta(DynamicsContract):
+    name = "ddim-eta"

@@ -215,3 +215,7 @@ class TestRemote(OnTiny):
 
     def settings(self, remote):
         return {"url": remote, "reward": "detector"}
+
+
+class TestColourfulness(RewardContract):
+    name = "colourfulness"

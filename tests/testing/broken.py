@@ -71,6 +71,10 @@ class NoPosteriorMean(LastStep):
 
     endpoint: ClassVar[str] = "posterior-mean"
 
+    @hookimpl
+    def build_surrogate(self, rollout):
+        return Surrogate((single(0),), rollout.state(2), None, rollout)
+
 
 @frozen
 class GlobalDraw(LastStep):
@@ -138,15 +142,15 @@ class WeightsOfTheBatch(LastStep):
         return attrs.evolve(found, sample_weights=sizes / sizes.mean())
 
 
-@attrs.define(eq=False)
+@frozen
 class HiddenForward(LastStep):
     """Evaluates a velocity that nothing counts."""
 
-    _seen: Any = attrs.field(init=False, default=None)
+    _seen: Any = attrs.field(init=False, factory=list)
 
     @hookimpl
     def build_surrogate(self, backbone, rollout):
-        self._seen = backbone, rollout
+        self._seen[:] = backbone, rollout
         return at(rollout, 0)
 
     @hookimpl
@@ -166,16 +170,16 @@ class HalfEndpoint(LastStep):
         return Surrogate((single(0),), rollout.latents[-1], None, rollout)
 
 
-@attrs.define(eq=False)
+@frozen
 class Forgetful(LastStep):
-    """Counts its calls and has no state."""
+    """Trains another step after the first update, and has no state."""
 
-    _calls: int = attrs.field(init=False, default=0)
+    _versions: Any = attrs.field(init=False, factory=set)
 
     @hookimpl
     def build_surrogate(self, rollout):
-        self._calls += 1
-        return at(rollout, min(self._calls, rollout.steps - 1))
+        self._versions.add(rollout.policy_version)
+        return at(rollout, len(self._versions))
 
 
 @frozen

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from headwater.settings import settings_of
 from sitegen import shipped, text
 from sitegen.settings_tables import metrics
 
 CHOICES = ("endpoint", "active", "weights", "coupling")
-PREFIX = {"estimator": "estimator", "algorithm": "algorithm"}
 
 
 def choices(upstream: str) -> str:
@@ -86,8 +83,3 @@ def cells(line: str) -> list[str]:
             parts[-1] += character
         escaped = character == "\\"
     return [part.strip() for part in parts]
-
-
-def keys(kind: str, name: str) -> Sequence[str]:
-    """Setting names of a shipped plugin."""
-    return [field.name for field in settings_of(shipped.plugin(kind, name)[1])]

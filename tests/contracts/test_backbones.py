@@ -13,6 +13,7 @@ class FamilyContract(BackboneContract):
     """A diffusers family, on its tiny pipeline."""
 
     guidance = 3.0
+    tolerance = 1e-6
     heavy = True
     own: ClassVar[dict[str, Any]] = {}
 

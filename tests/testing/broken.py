@@ -172,14 +172,14 @@ class HalfEndpoint(LastStep):
 
 @frozen
 class Forgetful(LastStep):
-    """Trains another step after the first update, and has no state."""
+    """Trains another step at every call, and has no state."""
 
-    _versions: Any = attrs.field(init=False, factory=set)
+    _calls: Any = attrs.field(init=False, factory=list)
 
     @hookimpl
     def build_surrogate(self, rollout):
-        self._versions.add(rollout.policy_version)
-        return at(rollout, len(self._versions))
+        self._calls.append(1)
+        return at(rollout, len(self._calls) % rollout.steps)
 
 
 @frozen

@@ -43,7 +43,10 @@ FAULTS = {
         "WorksWhenMade": (WORK, "constructing it opens /dev/null"),
         "DrawsWhenMade": (WORK, "Python's global generator"),
         "ByValue": ("test_it_compares_by_identity", "declare it with eq=False"),
-        "HookDefault": ("test_a_hook_implementation_has_no_defaults", "take plain parameters without defaults"),
+        "HookDefault": (
+            "test_a_hook_implementation_has_no_defaults",
+            "take plain parameters without defaults",
+        ),
         "Unmarked": ("test_it_fits_the_hook_specs", "mark it with @headwater.hookimpl"),
         "AnyField": ("test_a_value_of_a_wrong_type_is_refused", "is accepted; give the field"),
         "Undocumented": ("test_everything_is_documented", "under the field level"),

@@ -19,7 +19,7 @@ class BackboneContract(LoadedContract):
     kind: ClassVar[str] = "backbone"
     size: ClassVar[tuple[int, int]] = (32, 32)
     """Height and width of its images."""
-    tolerance: ClassVar[float] = 1e-6
+    tolerance: ClassVar[float] = 1e-5
     """Relative: by how much a sample may depend on its batch, and the slope on rounding."""
 
     def use(self, plugin: Any, own: dict[str, Any]) -> dict[str, Any]:

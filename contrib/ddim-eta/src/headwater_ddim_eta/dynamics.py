@@ -8,6 +8,7 @@ import attrs
 from torch import Tensor
 
 from headwater.protocols import Transition
+from headwater.types import at_least_float32
 from headwater.validators import above, in_range
 from headwater_ddim_eta import steps
 
@@ -33,6 +34,7 @@ class DdimEta:
         """Mean (B, *latent) and standard deviation of step i; 0 for a step to the image."""
         t, s = _pair(i, sigmas)
         std = self._std(t, s)
+        x, v = at_least_float32(x), at_least_float32(v)
         return Transition(mean=steps.mean(x, v, t, s, std), std=std)
 
     def log_prob(self, next: Tensor, transition: Transition) -> Tensor:

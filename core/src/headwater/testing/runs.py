@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PROMPTS = ("a red kite", "two blue boats", "a small green house", "three birds")
 

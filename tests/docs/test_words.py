@@ -99,6 +99,8 @@ def fault(span):
         return f"no holder takes {wrong}" if wrong else ""
     if found := re.fullmatch(r"([a-z]\w*(?:\.\w+)*) = (.+)", span):
         key = found[1].rpartition(".")[2]
+        if found[2] in ("True", "False", "None"):  # Python, not TOML
+            return "" if key in words() else "the code has no such name"
         if key not in holders() and key != "use":
             return "no such key"
         wrong = [v for v in values_of(found[2]) if not accepted(key, v)]

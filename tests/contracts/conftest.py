@@ -1,11 +1,17 @@
-"""Whole runs of heavy plugins are long tests."""
+"""Whole runs are long tests, but for one plugin or two of each kind."""
 
 import pytest
 
 RUNS = ("test_observers_change_no_weight", "test_a_resumed_run_equals_a_straight_one")
+QUICK = (
+    *("TestBptt", "TestJagg", "TestLagrange", "TestDirect", "TestFlowGrpo", "TestFlowSde"),
+    *("TestTinyPreference", "TestMixture", "TestJsonLines"),
+)
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if getattr(item.cls, "heavy", False) and item.originalname in RUNS:
+        cls = item.cls
+        ours = cls is not None and hasattr(cls, "kind")
+        if ours and item.originalname in RUNS and cls.__name__ not in QUICK:
             item.add_marker(pytest.mark.long)

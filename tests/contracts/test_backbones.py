@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import pytest
+
 from headwater.testing import BackboneContract
 
 SMALL = {"dtype": "float64", "rank": 2, "alpha": 4.0, "max_length": 24}
@@ -14,7 +16,6 @@ class FamilyContract(BackboneContract):
 
     guidance = 3.0
     tolerance = 1e-6
-    heavy = True
     own: ClassVar[dict[str, Any]] = {}
 
     def settings(self, headwater_pipeline):
@@ -29,8 +30,8 @@ class TestTiny(BackboneContract):
     run_prompts = prompts
 
 
+@pytest.mark.long
 class TestTinyInFull(TestTiny):
-    heavy = True
     settings = {"dtype": "float64", "train": "full", "guidance_gradient": "both"}
 
 
@@ -42,16 +43,19 @@ class TestFlux(FamilyContract):
     name = "flux"
 
 
+@pytest.mark.long
 class TestFlux2(FamilyContract):
     name = "flux2"
     own = {"text_layers": [1, 2, 3]}
 
 
+@pytest.mark.long
 class TestQwenImage(FamilyContract):
     name = "qwen-image"
     own = {"template": "{}.", "template_tokens": 0}
 
 
+@pytest.mark.long
 class TestZImage(FamilyContract):
     name = "z-image"
 

@@ -31,12 +31,10 @@ class OnTiny(RewardContract):
         "backbone": {"use": "tiny"},
         "rollout": {"height": 32, "width": 32, "steps": 2},
     }
-    heavy = True
 
 
 class TestTinyPreference(OnTiny):
     name = "tiny-preference"
-    heavy = False
 
 
 class TestTinyPreferenceInFloat64(OnTiny):
@@ -69,8 +67,6 @@ def clip(tmp_path_factory):
 
 
 class ClipContract(RewardContract):
-    heavy = True
-
     def settings(self, clip):
         return clip
 
@@ -89,7 +85,6 @@ class TestClipScore(ClipContract):
 
 class TestAesthetic(RewardContract):
     name = "aesthetic"
-    heavy = True
 
     def settings(self, clip, tmp_path_factory):
         import torch
@@ -109,7 +104,6 @@ class TestAesthetic(RewardContract):
 
 class TestImageReward(RewardContract):
     name = "imagereward"
-    heavy = True
 
     def settings(self, tmp_path_factory):
         import attrs
@@ -122,7 +116,6 @@ class TestImageReward(RewardContract):
 class TestHpsv3(RewardContract):
     name = "hpsv3"
     size = (56, 84)
-    heavy = True
     tolerance = 1e-3
 
     def settings(self, tmp_path_factory):
@@ -180,7 +173,6 @@ def geneval():
 class TestGenEval(RewardContract):
     name = "geneval"
     prompts = tuple(Prompt(text, metadata=GENEVAL) for text in ("a dog", "one dog"))
-    heavy = True
 
     def settings(self, geneval):
         return {"server": geneval, "measure": "fraction"}

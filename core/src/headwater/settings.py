@@ -13,6 +13,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -206,13 +207,20 @@ def field_docs(cls: type) -> dict[str, str]:
     """The docstring written under each field, by field name."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-        except (OSError, TypeError, SyntaxError):
-            continue  # a class made at run time has no source, hence no field docs
-        statements = getattr(body, "body", [])
-        for statement, after in pairwise(statements):
-            named = isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
-            if named and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                docs[statement.target.id] = inspect.cleandoc(str(after.value.value))
+        docs |= _own_field_docs(base)
+    return docs
+
+
+@lru_cache(maxsize=1024)
+def _own_field_docs(base: type) -> Mapping[str, str]:
+    """Those of the fields that a class itself defines, read from its source."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}  # a class made at run time has no source, hence no field docs
+    docs: dict[str, str] = {}
+    for statement, after in pairwise(getattr(body, "body", [])):
+        named = isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+        if named and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            docs[statement.target.id] = inspect.cleandoc(str(after.value.value))
     return docs

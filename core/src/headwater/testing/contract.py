@@ -32,13 +32,9 @@ class PluginContract:
     """Keys of its table: a mapping, or a method that takes fixtures by name and returns one."""
 
     @pytest.fixture
-    def entry(self) -> Entry:
+    def entry(self, headwater_entry: Entry) -> Entry:
         """The plugin's metadata."""
-        from headwater.discovery import find
-
-        owner = type(self).__name__
-        assert self.name, f'{owner} names no plugin: set name = "its entry-point name"'
-        return find(self.kind, self.name)
+        return headwater_entry
 
     @pytest.fixture
     def cls(self, entry: Entry) -> Any:

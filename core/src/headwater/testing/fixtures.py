@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from headwater.installed import Entry
     from headwater.testing.fresh import Fresh
 
 
@@ -29,6 +30,17 @@ def settings_of_contract(request: pytest.FixtureRequest, found: Any) -> dict[str
 def headwater_table(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The settings of a contract class, as a table of a run file."""
     return settings_of_contract(request, request.cls.settings)
+
+
+@pytest.fixture(scope="class")
+def headwater_entry(request: pytest.FixtureRequest) -> Entry:
+    """The metadata of a contract class's plugin."""
+    from headwater.discovery import find
+
+    contract: Any = request.cls
+    owner = contract.__name__
+    assert contract.name, f'{owner} names no plugin: set name = "its entry-point name"'
+    return find(contract.kind, contract.name)
 
 
 @pytest.fixture(scope="class")

@@ -106,7 +106,7 @@ class Stage:
             if sizes is not None and given.requires_grad and len(rewards) > 1:
                 given = watched(given, key, sizes)
             found = self.callers[key](images=given, batch=batch)
-            scores = found[0] if found else None  # pluggy leaves out a hook that gave None
+            scores: Any = found[0] if found else None  # pluggy leaves out one that gave None
             check_scores(scores, named, given)
             out[key] = scores
         return out
@@ -169,10 +169,11 @@ class Stage:
         endpoint = surrogate.endpoint
         if endpoint is None:
             raise HeadwaterError(f"estimator {run.estimator.entry.name!r} gave no endpoint")
-        surrogate = attrs.evolve(surrogate, endpoint=endpoint.detach().requires_grad_())
+        endpoint = endpoint.detach().requires_grad_()
+        surrogate = attrs.evolve(surrogate, endpoint=endpoint)
         batch = surrogate.rollout.batch
         sizes: Sizes = {}
-        values = self.score(self.backbone.decode(surrogate.endpoint), batch, run.rewards, sizes)
+        values = self.score(self.backbone.decode(endpoint), batch, run.rewards, sizes)
         count = samples * (len(batch) // len(rollout.batch))
         credit, dropped = self._credit(values, surrogate, count)
         diagnostics = run_groups(

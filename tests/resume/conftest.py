@@ -107,3 +107,15 @@ def whole(disk, toy_file):
         return made[sets]
 
     return folder
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Install a distribution for this test."""
+
+    def install(name, entry_points, source):
+        monkeypatch.syspath_prepend(str(write_package(tmp_path / name, name, entry_points, source)))
+
+    yield install
+    for module in [m for m in sys.modules if m.startswith("their_")]:
+        del sys.modules[module]

@@ -4,6 +4,9 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,7 +17,25 @@ from headwater.composition import compose
 from headwater.loop import train
 from headwater.progress import Quiet
 
+HERE = Path(__file__).parent
 TIMES = {"seconds", "evaluation/seconds"}
+
+SCORED = """
+    import os, signal
+    import attrs
+    from headwater import hookimpl
+
+    @attrs.define(eq=False)
+    class Theirs:
+        differentiable, needs_text, margin = False, False, None
+        calls = 0
+        @hookimpl
+        def score(self, images):
+            Theirs.calls += 1
+            if Theirs.calls == {call}:
+                {what}
+            return images.flatten(1).mean(dim=1)
+"""
 
 
 class Told(Quiet):
@@ -89,3 +110,25 @@ def assert_same_end(one, other):
         assert summaries[0][key] == summaries[1][key], key
     names = [{p.name for p in (f / "checkpoints").iterdir()} for f in (one, other)]
     assert names[0] == names[1]
+
+
+def child(toys, code, *arguments, **more):
+    """A fresh interpreter that finds the toys. Returns: the process."""
+    path = os.pathsep.join([str(HERE), str(HERE.parent), *map(str, toys)])
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+
+
+def resumed(toy_file, out, *sets):
+    progress = Told()
+    return train(compose(toy_file, sets), out, progress, resume=True), progress.notes
+
+
+def parted(package, source, kind, name):
+    package(f"their-{name}", {f"{kind} {name}": "Theirs"}, source)

@@ -18,7 +18,7 @@ from headwater.run_folder import write_run_file
 from headwater.summary import versions
 from headwater.types import Prompt
 
-MAY_CHANGE = ("name", "steps", "evaluation", "output", "guard")
+MAY_CHANGE = ("name", "steps", "evaluation", "output", "guard", "observer")
 """Keys and tables of the run file that a resumed run may have otherwise."""
 NOT_MEASURED = tuple(
     f"evaluation.{key}" for key in ("every", "keep_best", "batch", "patience", "on_hacking")

@@ -209,9 +209,7 @@ def _rewards(
     return {key: table for key, table in tables.items() if table is not None}
 
 
-def _observers(
-    raw: Any, output: OutputTable | None, problems: list[str]
-) -> dict[str, PluginTable]:
+def _observers(raw: Any, output: OutputTable | None, problems: list[str]) -> dict[str, PluginTable]:
     """[observer.NAME], the settings of an observer that [output] trackers names."""
     if not isinstance(raw, dict):
         problems.append(f"[observer]: expected tables [observer.NAME], got {raw!r}")

@@ -72,6 +72,7 @@ class _Lazy(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Errors that explain themselves are shown without a traceback, warnings without source."""
         warnings.showwarning = _said
+        _spare_torch()
         try:
             return super().invoke(ctx)
         except HeadwaterError as error:
@@ -87,6 +88,18 @@ class _Lazy(click.Group):
                 raise
             click.echo(f"Error: {_explained(error)}", err=True)
             sys.exit(1)
+
+
+def _spare_torch() -> None:
+    """torch reads every package's entry points when it loads, and fails at one that it cannot."""
+    broken = [package for package in installed.packages() if package.fault]
+    if broken and "TORCH_DEVICE_BACKEND_AUTOLOAD" not in os.environ:
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        warnings.warn(
+            f"what {broken[0].name} {broken[0].version} offers cannot be read: "
+            f"{broken[0].fault}; torch looks for no further device backends",
+            stacklevel=2,
+        )
 
 
 def _blamed(error: Exception) -> bool:

@@ -13,6 +13,7 @@ from headwater import hookimpl, hookspecs
 from headwater.composition import compose
 from headwater.dynamics import Ode
 from headwater.engine import MODES, Engine, run_groups
+from headwater.errors import InputError
 from headwater.markers import PROJECT
 from headwater.testing import EstimatorContract
 from headwater.testing.cached import shifted
@@ -311,6 +312,13 @@ def test_what_cannot_be_is_refused():
     for settings in ({"power": 0.0}, {"power": 1.0}, {"window": 0}, {"nodes": 0}, {"routed": 1.5}):
         with pytest.raises(ValueError, match="expected a number"):
             JaggKriging(**settings)
+
+
+def test_too_many_choices_of_nodes_are_refused_before_the_run():
+    """30 trained steps, 10 of them: 30,045,015 ways would take hours."""
+    sets = ["rollout.steps=31", "estimator.window=30", "estimator.nodes=10"]
+    with pytest.raises(InputError, match="30,045,015 ways"):
+        compose(EXAMPLE, sets)
 
 
 def test_the_example_composes():

@@ -9,7 +9,8 @@ semivariogram, is a power of the expected squared distance of their states,
 
 the path's own length and the noise on it. The schedule alone says all of it. The expected squared
 error of a column phi that sums to 1 is `2 sum_k phi_k gamma_jk - sum_kl phi_k phi_l gamma_kl`
-(kriging, Matheron 1963). Everything is float64.
+(kriging, Matheron 1963). Upstreams of different steps hold independent noise, so that the errors of
+a group's steps add. Everything is float64.
 
     S  steps of a group      A  nodes, positions among the S steps, increasing
 """
@@ -19,12 +20,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
+from math import comb
 
 import torch
 from torch import Tensor
 
 SPEED = 2.0
 """Mean square of a velocity: eps - x_data, both of unit variance an element."""
+CHOICES = 10_000
+"""Choices of nodes that are tried at most, about a second."""
 
 
 def distances(sigmas: Sequence[float], stds: Sequence[float], steps: Sequence[int]) -> Tensor:
@@ -95,11 +99,18 @@ def placed(
     that are alike the one with earlier nodes is taken. A group of no more than `count` steps has a
     node at every step.
 
-    sigmas: (N + 1,). stds, weights: (N,). power: H. kind: "linear" or "kriging".
+    sigmas: (N + 1,). stds, weights: (N,). power: H. kind: "linear" or "kriging". ValueError where
+    there are more than `CHOICES`.
     """
     size = len(steps)
     if size <= count:
         return tuple(range(size)), torch.eye(size, dtype=torch.float64)
+    if comb(size, count) > CHOICES:
+        raise ValueError(
+            f"{count} nodes among the {size} steps of a group can be chosen in "
+            f"{comb(size, count):,} ways, at most {CHOICES:,} are tried; expected a smaller window "
+            f"or fewer nodes"
+        )
     gamma = distances(sigmas, stds, steps) ** power
     weight_S = _float64(weights)[list(steps)]
     own = [sigmas[i] for i in steps]

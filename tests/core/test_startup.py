@@ -9,12 +9,8 @@ import os
 import resource
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
-import pytest
-
-from headwater.installed import GROUPS, entries
 from headwater.testing.packages import write_package
 
 HEADWATER = str(Path(sys.executable).with_name("headwater"))
@@ -57,44 +53,6 @@ def test_fifty_more_packages_are_listed_in_little_more(tmp_path):
     assert {f"mine-{i:02d}" for i in range(50)} <= names
     (ours,) = least([[HEADWATER, "plugins"]], environment, times=4)
     assert ours < 0.6
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_entry_points_are_those_that_python_itself_finds(group):
-    theirs = metadata.entry_points(group=f"headwater.{group}")
-    expected = {(p.name, p.value, p.dist.name, p.dist.version) for p in theirs}
-    assert {(e.name, e.target, e.distribution, e.version) for e in entries(group)} == expected
-    assert expected
-
-
-def test_what_a_package_asks_of_headwater_is_read_as_packaging_reads_it():
-    from packaging.requirements import Requirement
-    from packaging.specifiers import SpecifierSet
-
-    from headwater.installed import _asked
-
-    for text in ("headwater", "headwater>=0.1,<2", "headwater[8bit] ~=1.0", "headwater (>=0.2)"):
-        plain = text.replace("(", "").replace(")", "")
-        assert SpecifierSet(",".join(_asked(text))) == Requirement(plain).specifier
-    for text in (
-        "headwater-lab>=3",
-        "Headwater_Lab==1",
-        "torch>=2.6",
-        'headwater>=9; extra == "x"',
-    ):
-        assert _asked(text) == []
-
-
-def test_an_archive_on_the_path_is_read_too(tmp_path, monkeypatch):
-    import zipfile
-
-    write_package(tmp_path / "site", "zipped", {"estimator zipped": "Mine"}, "class Mine: pass")
-    with zipfile.ZipFile(tmp_path / "zipped.zip", "w") as archive:
-        for path in (tmp_path / "site").rglob("*"):
-            archive.write(path, path.relative_to(tmp_path / "site"))
-    monkeypatch.syspath_prepend(str(tmp_path / "zipped.zip"))
-    (found,) = [e for e in entries("estimator") if e.name == "zipped"]
-    assert (found.distribution, found.version, found.target) == ("zipped", "1.0", "zipped:Mine")
 
 
 def test_no_help_of_any_command_imports_torch():

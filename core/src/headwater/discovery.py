@@ -20,7 +20,7 @@ from headwater.foreign import TRACEBACK, ImportFault, imported, said
 from headwater.installed import KINDS as KINDS
 from headwater.installed import Entry as Entry
 from headwater.installed import entries as entries
-from headwater.installed import packages
+from headwater.installed import normal, packages
 from headwater.markers import PROJECT
 
 
@@ -29,7 +29,7 @@ def find(kind: str, name: str) -> Entry:
     distribution, _, short = name.rpartition(":")
     every = entries(kind)
     named = [e for e in every if e.name == short]
-    same = [e for e in named if distribution in ("", e.distribution)]
+    same = [e for e in named if not distribution or normal(distribution) == normal(e.distribution)]
     if len(same) == 1:
         return same[0]
     if same:
@@ -84,16 +84,20 @@ def import_class(entry: Entry, key: str) -> type:
 
 def version_fault(entry: Entry) -> str:
     """Why a package is not made for this version of headwater, or an empty text."""
-    wanted = entry.package.requires
-    if not wanted:
-        return ""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.requirements import InvalidRequirement, Requirement
 
-    try:
-        fits = SpecifierSet(wanted).contains(__version__, prereleases=True)
-    except InvalidSpecifier:
-        return f"its metadata asks for headwater{wanted}, which is no version"
-    return "" if fits else f"it needs headwater{wanted}, installed is {__version__}"
+    for text in entry.package.requires:
+        if not normal(text).startswith("headwater"):
+            continue
+        try:
+            asked = Requirement(text)
+        except InvalidRequirement:
+            return f"its metadata requires {text!r}, which is no requirement"
+        here = asked.marker is None or asked.marker.evaluate({"extra": ""})
+        fits = asked.specifier.contains(__version__, prereleases=True)
+        if normal(asked.name) == "headwater" and here and not fits:
+            return f"it needs headwater{asked.specifier}, installed is {__version__}"
+    return ""
 
 
 def class_fault(cls: Any) -> str:

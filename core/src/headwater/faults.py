@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 
 
 class blamed:
-    """Add to any exception which plugin raised it. The exception itself is unchanged."""
+    """Add to any exception which plugin raised it; it is unchanged but for an exit."""
 
     def __init__(self, named: Named, call: str) -> None:
+        self.who, self.call = f"[{named.key}] ({named.entry.title})", call
         self.note = f"{BLAME}{call} of [{named.key}], {named.entry.title}"
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, SystemExit):
+            raise HeadwaterError(f"{self.who} called for an exit in {self.call}") from error
         if error is not None:
             _note(error, self.note)
 

@@ -1,8 +1,7 @@
-"""Imports of other people's code: what it breaks is put right and told, and nobody else's.
+"""Imports of other people's code: a failure is told in one line, and what it changes is put back.
 
-An import may fail in any way, and it may change what belongs to the whole process. A working
-directory, a signal handler or a default dtype that an import leaves behind would change a run
-that only names the package; such an import counts as broken.
+A working directory, a signal handler or a default dtype that an import leaves behind would change
+everything else in the run.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import os
 import signal
 import sys
 import threading
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import reduce
@@ -32,12 +33,14 @@ def imported(target: str) -> Any:
     """
     module, _, attributes = target.partition("[")[0].strip().partition(":")
     names = [name.strip() for name in attributes.split(".") if name]
-    with _unchanged(), redirect_stdout(sys.stderr), _not_asked() as asked:
+    with _unchanged(target), redirect_stdout(sys.stderr), _not_asked() as asked:
         try:
             return reduce(getattr, names, import_module(module.strip()))
         except BaseException as error:
-            if asked or os.environ.get(TRACEBACK):
+            if asked:
                 raise
+            if os.environ.get(TRACEBACK):
+                traceback.print_exc()
             raise ImportFault(said(error)) from error
 
 
@@ -73,30 +76,22 @@ def _not_asked() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _unchanged() -> Iterator[None]:
-    """Puts back what an import changed for the whole process; ImportFault tells of it."""
+def _unchanged(target: str) -> Iterator[None]:
+    """Puts back what an import changes for the whole process, and warns of it."""
     before = {name: read() for name, (read, _) in _STATE.items()}
     path = list(sys.path)
     try:
         yield
     finally:
-        _append_new(path)
+        # New places go last, where they shadow nothing.
+        sys.path[:] = [*path, *(place for place in sys.path if place not in path)]
         changed = [
-            f"{name}, from {_shown(before[name])} to {_shown(now)}"
+            name
             for name, (read, write) in _STATE.items()
-            if (now := read()) != before[name] and write(before[name])
+            if read() != before[name] and write(before[name])
         ]
     if changed:
-        raise ImportFault(f"its import changes {'; '.join(changed)}")
-
-
-def _append_new(path: list[str]) -> None:
-    """New places of `sys.path` go last, where they shadow nothing."""
-    sys.path[:] = [*path, *(place for place in sys.path if place not in path)]
-
-
-def _shown(value: Any) -> str:
-    return getattr(value, "__qualname__", None) or str(value)
+        warnings.warn(f"importing {target} changes {', '.join(changed)}; put back", stacklevel=4)
 
 
 def _directory() -> str:
@@ -112,60 +107,59 @@ def _set_directory(value: str) -> bool:
     return bool(value)
 
 
-def _handler(number: int) -> Callable[[], Any]:
-    return lambda: signal.getsignal(number)
-
-
-def _set_handler(number: int) -> Callable[[Any], bool]:
+def _handler(number: int) -> _Pair:
     def write(value: Any) -> bool:
-        signal.signal(number, value)
-        return True
+        if value is not None:  # else it was not installed from Python
+            signal.signal(number, value)
+        return value is not None
 
-    return write
+    return lambda: signal.getsignal(number), write
 
 
-def _of_torch(read: Callable[[Any], str], fresh: str) -> Callable[[], str]:
+def _errors() -> list[Any]:
+    return [known for known in warnings.filters if known[0] == "error"]
+
+
+def _set_errors(value: list[Any]) -> bool:
+    kept = [known for known in warnings.filters if known[0] != "error" or known in value]
+    warnings.filters[:] = kept  # type: ignore[index]
+    return True
+
+
+def _of_torch(fresh: str, read: Callable[[Any], str], write: Callable[[Any, str], None]) -> _Pair:
     """A default of torch, which is `fresh` before torch is imported."""
 
     def value() -> str:
         torch = sys.modules.get("torch")
         return fresh if torch is None else read(torch)
 
-    return value
+    def put_back(value: str) -> bool:
+        write(sys.modules["torch"], value)
+        return True
+
+    return value, put_back
 
 
-def _set_dtype(value: str) -> bool:
-    torch: Any = sys.modules["torch"]
-    torch.set_default_dtype(getattr(torch, value.removeprefix("torch.")))
-    return True
-
-
-def _set_device(value: str) -> bool:
-    torch: Any = sys.modules["torch"]
-    torch.set_default_device(None if value == "cpu" else value)
-    return True
-
-
-def _set_autograd(value: str) -> bool:
-    torch: Any = sys.modules["torch"]
-    torch.set_grad_enabled(value == "on")
-    return True
-
-
-_STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], bool]]] = {
+_Pair = tuple[Callable[[], Any], Callable[[Any], bool]]
+_STATE: dict[str, _Pair] = {
     "the working directory": (_directory, _set_directory),
-    "the handler of SIGINT": (_handler(signal.SIGINT), _set_handler(signal.SIGINT)),
-    "the handler of SIGTERM": (_handler(signal.SIGTERM), _set_handler(signal.SIGTERM)),
-    "torch's default dtype": (
-        _of_torch(lambda torch: str(torch.get_default_dtype()), "torch.float32"),
-        _set_dtype,
+    "the handler of SIGINT": _handler(signal.SIGINT),
+    "the handler of SIGTERM": _handler(signal.SIGTERM),
+    "which warnings are errors": (_errors, _set_errors),
+    "torch's default dtype": _of_torch(
+        "float32",
+        lambda torch: str(torch.get_default_dtype()).removeprefix("torch."),
+        lambda torch, value: torch.set_default_dtype(getattr(torch, value)),
     ),
-    "torch's default device": (
-        _of_torch(lambda torch: str(torch.get_default_device()), "cpu"),
-        _set_device,
+    "torch's default device": _of_torch(
+        "cpu",
+        lambda torch: str(torch.get_default_device()),
+        lambda torch, value: torch.set_default_device(None if value == "cpu" else value),
     ),
-    "autograd": (
-        _of_torch(lambda torch: "on" if torch.is_grad_enabled() else "off", "on"),
-        _set_autograd,
+    "autograd's mode": _of_torch(
+        "True",
+        lambda torch: str(torch.is_grad_enabled()),
+        lambda torch, value: torch.set_grad_enabled(value == "True"),
     ),
 }
+"""What an import may change: how it is read, and put back; False where that cannot be."""

@@ -9,9 +9,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 KINDS = ("backbone", "dynamics", "reward", "algorithm", "estimator", "observer")
 GROUPS = (*KINDS, "command", "prompts")
+
+Read = Callable[[str], bytes]
+"""A metadata file by its name; empty where there is none."""
 
 
 class Entry:
@@ -46,12 +53,12 @@ class Package:
     def __init__(self, name: str, version: str) -> None:
         self.name = name
         self.version = version
-        self.requires = ""
-        """What it asks of headwater's version, `>=0.1` for instance."""
+        self.requires: list[str] = []
+        """Its requirements, as its metadata has them: `headwater>=0.1` for instance."""
         self.offers: list[tuple[str, str, str]] = []
         """(kind, name, import path)"""
         self.fault = ""
-        """Why its entry points cannot be read; else empty."""
+        """Why its metadata cannot be read; else empty."""
 
 
 def entries(kind: str) -> list[Entry]:
@@ -67,81 +74,99 @@ def entries(kind: str) -> list[Entry]:
 
 def packages() -> list[Package]:
     """The packages with offers or faults; of two installations the first on `sys.path` counts."""
-    seen: set[str] = set()
-    found: list[Package] = []
-    for folder, stem in _folders():
-        name = _normal(stem)
-        if name not in seen:
-            seen.add(name)
-            if (package := _package(folder, stem)) is not None:
-                found.append(package)
-    return [*found, *_elsewhere(seen)]
+    found: dict[str, Package | None] = {}
+    for stem, read in _installations():
+        name, _, version = stem.partition("-")
+        if normal(name) not in found:
+            found[normal(name)] = _package(name, version.partition("-")[0], read)
+    return [package for package in found.values() if package is not None]
 
 
-def _normal(name: str) -> str:
+def normal(name: str) -> str:
     """As package indexes compare names: case, and which of - _ . and how many, do not matter."""
     parts = name.lower().replace("_", "-").replace(".", "-").split("-")
     return "-".join(part for part in parts if part)
 
 
-def _folders() -> Iterator[tuple[str, str]]:
-    """Metadata folders on `sys.path`, and the name that each states."""
+def _installations() -> Iterator[tuple[str, Read]]:
+    """NAME-VERSION of everything that is installed, in the order of `sys.path`."""
     for place in dict.fromkeys(sys.path):
         try:
             children = os.listdir(place or ".")  # noqa: PTH208 - pathlib is not imported here
         except OSError:
+            if os.path.isfile(place):  # noqa: PTH113
+                yield from _in_archive(place)
             continue  # as every import does with a place that is none
         for child in sorted(children):
-            if child.endswith((".dist-info", ".egg-info")):
-                yield f"{place or '.'}/{child}", child.rpartition(".")[0].partition("-")[0]
+            stem, _, ending = child.rpartition(".")
+            if not stem and place.endswith(".egg"):
+                stem = os.path.basename(place)  # noqa: PTH119
+            if ending.lower() in ("dist-info", "egg-info") and stem[:1] not in ("", "~"):
+                yield stem, _reader(f"{place or '.'}/{child}")  # ~: what pip could not remove
+    yield from _of_other_finders()
 
 
-def _package(folder: str, stem: str) -> Package | None:
+def _reader(folder: str) -> Read:
+    def read(name: str) -> bytes:
+        try:
+            file = os.open(f"{folder}/{name}", os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+        parts = []
+        try:
+            while part := os.read(file, 1 << 16):
+                parts.append(part)
+        finally:
+            os.close(file)
+        return b"".join(parts)
+
+    return read
+
+
+def _in_archive(place: str) -> Iterator[tuple[str, Read]]:
+    """What a wheel or an egg on `sys.path` holds."""
+    from importlib.metadata import distributions
+
+    return map(_installation, distributions(path=[place]))
+
+
+def _of_other_finders() -> Iterator[tuple[str, Read]]:
+    """What importers know that are not Python's own."""
+    for finder in sys.meta_path:
+        own = getattr(finder, "__module__", "") == "_frozen_importlib_external"
+        if not own and hasattr(finder, "find_distributions"):
+            from importlib.metadata import DistributionFinder
+
+            yield from map(_installation, finder.find_distributions(DistributionFinder.Context()))
+
+
+def _installation(distribution: Distribution) -> tuple[str, Read]:
+    def read(name: str) -> bytes:
+        return (distribution.read_text(name) or "").encode()
+
+    try:
+        name, version = str(distribution.metadata["Name"]), distribution.version
+    except (TypeError, ValueError, KeyError):  # by Python's version: none, or no text
+        return "unknown", read
+    return f"{name.replace('-', '_')}-{version}", read
+
+
+def _package(name: str, version: str, read: Read) -> Package | None:
     """What one package offers; None where that is nothing."""
-    path = f"{folder}/entry_points.txt"
+    package = Package(name, version or "unknown")
     try:
-        content = _bytes(path)
-    except OSError as error:
-        package = Package(stem, "unknown")
-        package.fault = f"{type(error).__name__}: {error}"
-        return package
-    if b"headwater" not in content and content.isascii():
-        return None
-    return _read(content, lambda: _bytes(f"{folder}/METADATA"), path, stem)
-
-
-def _bytes(path: str) -> bytes:
-    """A file's content; empty where there is no such file."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except (FileNotFoundError, NotADirectoryError):
-        return b""
-    parts = []
-    try:
-        while part := os.read(file, 1 << 16):
-            parts.append(part)
-    finally:
-        os.close(file)
-    return b"".join(parts)
-
-
-def _read(content: bytes, metadata: Callable[[], bytes], path: str, stem: str) -> Package | None:
-    """A package of its two files; the second is read where it is needed."""
-    version = path.rpartition("/")[0].removesuffix(".dist-info").rpartition("-")[2]
-    package = Package(stem, version or "unknown")
-    try:
-        for group, name, target in _points(content.decode("utf-8")):
+        content = read("entry_points.txt")
+        if b"headwater" not in content and content.isascii():
+            return None
+        _read_headers(read("METADATA") or read("PKG-INFO"), package)
+        for group, offer, target in _points(content.decode("utf-8")):
             if group.startswith("headwater."):
-                package.offers.append((group.removeprefix("headwater."), name, target))
-    except ValueError as error:
-        package.fault = f"{path}: {error}"
-    if not package.offers and not package.fault:
-        return None
-    try:
-        _read_headers(metadata().partition(b"\n\n")[0], package)
+                package.offers.append((group.removeprefix("headwater."), offer, target))
     except OSError as error:
         package.fault = f"{type(error).__name__}: {error}"
-    return package
+    except ValueError as error:
+        package.fault = f"its metadata is none: {error}"
+    return package if package.offers or package.fault else None
 
 
 def _points(text: str) -> Iterator[tuple[str, str, str]]:
@@ -156,59 +181,20 @@ def _points(text: str) -> Iterator[tuple[str, str, str]]:
             continue
         name, equals, target = line.partition("=")
         if not equals:
-            raise ValueError(f"line {number} is no entry point: {line[:60]!r}")
+            raise ValueError(f"line {number} of entry_points.txt is no entry point: {line[:60]!r}")
         yield group, name.strip(), target.strip()
 
 
 def _read_headers(metadata: bytes, package: Package) -> None:
-    """Name, version and what is asked of headwater's version, from the head of a METADATA file."""
-    asked = []
+    """Name, version and requirements, from the head of a METADATA file."""
     for line in metadata.decode("utf-8", "replace").splitlines():
         key, _, value = line.partition(":")
         key, value = key.lower(), value.strip()
+        if not line:
+            break  # a description follows
         if key == "name":
             package.name = value or package.name
         elif key == "version":
             package.version = value or package.version
         elif key == "requires-dist":
-            asked += _asked(value)
-    package.requires = ",".join(asked)
-
-
-def _asked(requirement: str) -> list[str]:
-    """What a requirement asks of headwater's version: `["<2", ">=1"]`, or nothing."""
-    plain, marker, _ = requirement.partition(";")
-    end = next((i for i, c in enumerate(plain) if c in " <>=!~(["), len(plain))
-    if marker or _normal(plain[:end]) != "headwater":
-        return []
-    clauses = plain[end:].partition("]")[2] if "[" in plain else plain[end:]
-    return [clause for part in clauses.split(",") if (clause := part.strip(" ()"))]
-
-
-def _elsewhere(seen: set[str]) -> Iterator[Package]:
-    """Packages in archives on `sys.path`, and those of an importer that is not Python's own."""
-    archives = [place for place in sys.path if os.path.isfile(place)]  # noqa: PTH113
-    finders = [
-        finder
-        for finder in sys.meta_path
-        if hasattr(finder, "find_distributions")
-        and getattr(finder, "__module__", "") != "_frozen_importlib_external"
-    ]
-    if not archives and not finders:
-        return
-    from functools import partial
-    from importlib.metadata import DistributionFinder, distributions
-
-    found = [*distributions(path=archives)] if archives else []
-    for finder in finders:
-        found += finder.find_distributions(DistributionFinder.Context())
-    for distribution in found:
-        stem = str(distribution.metadata["Name"] or "unknown")
-        name = _normal(stem)
-        if name in seen:
-            continue
-        seen.add(name)
-        points = (distribution.read_text("entry_points.txt") or "").encode()
-        headers = str(distribution.read_text("METADATA") or "")
-        if (package := _read(points, partial(str.encode, headers), stem, stem)) is not None:
-            yield package
+            package.requires.append(value)

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp plugins/grpo plugins/jagg plugins/lab plugins/report plugins/sd3 plugins/flux plugins/flux2 \
-	plugins/qwen-image plugins/z-image plugins/rewards-clip plugins/rewards-vlm plugins/rewards-ocr plugins/rewards-remote contrib/flowbp-hat contrib/flowbp-chain contrib/jagg-kriging \
+	plugins/qwen-image plugins/z-image plugins/rewards-clip plugins/rewards-vlm plugins/rewards-ocr plugins/rewards-remote plugins/trackers contrib/flowbp-hat contrib/flowbp-chain contrib/jagg-kriging \
 	contrib/opponent-colours contrib/colourfulness contrib/soft-direct contrib/ddim-eta contrib/mixture
 TESTED := $(BIN)/.installed
 DOCS := $(BIN)/.docs
@@ -15,7 +15,7 @@ install: $(TESTED)
 $(TESTED): constraints.txt $(addsuffix /pyproject.toml,$(PACKAGES))
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		torch==2.13.0 numpy hatchling editables pytest pytest-xdist ruff mypy import-linter matplotlib
+		torch==2.13.0 numpy hatchling editables pytest pytest-xdist ruff mypy import-linter matplotlib wandb
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--no-build-isolation $(addprefix -e ./,$(PACKAGES))
 	touch $(TESTED)

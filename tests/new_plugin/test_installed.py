@@ -1,10 +1,10 @@
 """A rendered package of every kind, installed in an environment of its own, passes its tests."""
 
 import pytest
-from support.environments import beside_the_workspace
 
 from headwater import scaffolding
 from headwater.installed import KINDS
+from support.environments import beside_the_workspace
 
 pytestmark = pytest.mark.long
 

@@ -3,7 +3,6 @@
 import inspect
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from click.testing import CliRunner
 from headwater.testing import plugins as toy_plugins
 from headwater.testing.packages import write_package
 from support import hackable
+from support.offered import offered
 
 torch.set_num_threads(1)
 
@@ -109,17 +109,20 @@ def tmp_path(disk):
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def installed(disk):
-    """The toys and the hackable rewards as distributions."""
-    folders = [
-        str(write_package(disk / name, name, module.ENTRY_POINTS, inspect.getsource(module)))
+@pytest.fixture(scope="session")
+def packages(disk):
+    """Folders of the toys and the hackable rewards as distributions."""
+    return [
+        write_package(disk / name, name, module.ENTRY_POINTS, inspect.getsource(module))
         for name, module in (("toy-plugins", toy_plugins), ("hackable", hackable))
     ]
-    sys.path[:0] = folders
-    yield
-    for folder in folders:
-        sys.path.remove(folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(packages):
+    """They are found while this folder's tests run; other folders have toys of their own."""
+    with offered(packages):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -138,9 +141,10 @@ def hacked_file(disk):
 
 
 @pytest.fixture(scope="session")
-def hacked(disk, hacked_file, headwater):
+def hacked(disk, hacked_file, headwater, packages):
     """The result of the command line, and the run folder."""
-    return headwater("run", hacked_file, "--out", disk / "hacked"), disk / "hacked"
+    with offered(packages):
+        return headwater("run", hacked_file, "--out", disk / "hacked"), disk / "hacked"
 
 
 @pytest.fixture(scope="session")
@@ -153,10 +157,11 @@ def toy_file(disk):
 
 
 @pytest.fixture(scope="session")
-def toy_run(disk, toy_file):
+def toy_run(disk, toy_file, packages):
     """A trained run folder of the toys."""
     from headwater.composition import compose
     from headwater.loop import train
 
-    train(compose(toy_file), disk / "toy-run")
+    with offered(packages):
+        train(compose(toy_file), disk / "toy-run")
     return disk / "toy-run"

@@ -13,6 +13,7 @@ from headwater.composition import compose
 from headwater.loop import train
 from headwater.testing import plugins as toy_plugins
 from headwater.testing.packages import write_package
+from support.offered import offered
 
 torch.set_num_threads(1)
 SCRIPT = '<script>document.title = "taken"</script>'
@@ -55,9 +56,8 @@ def toys(tmp_path_factory):
     package = ("toy-plugins", toy_plugins.ENTRY_POINTS, inspect.getsource(toy_plugins))
     site = write_package(folder, *package)
     before = set(sys.modules)
-    sys.path.insert(0, str(site))
-    yield
-    sys.path.remove(str(site))
+    with offered([site]):
+        yield
     for module in set(sys.modules) - before:
         if str(folder) in str(getattr(sys.modules[module], "__file__", "")):
             del sys.modules[module]

@@ -12,6 +12,7 @@ import torch
 
 from headwater.testing import plugins as toy_plugins
 from headwater.testing.packages import write_package
+from support.offered import offered
 
 sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)
@@ -73,14 +74,17 @@ def toys(disk):
     """The toys and an estimator that remembers, as installed distributions. Returns: their folders."""
     import wandering
 
-    folders = [
+    return [
         write_package(disk / name, name, module.ENTRY_POINTS, inspect.getsource(module))
         for name, module in (("toy-plugins", toy_plugins), ("toy-wandering", wandering))
     ]
-    sys.path[:0] = map(str, folders)
-    yield folders
-    for folder in folders:
-        sys.path.remove(str(folder))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(toys):
+    """They are found while this folder's tests run; other folders have toys of their own."""
+    with offered(toys):
+        yield
 
 
 @pytest.fixture(scope="session")

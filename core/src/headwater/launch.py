@@ -8,13 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
+from accelerate import PartialState
 
-from headwater import processes, run_folder
+from headwater import processes, run_folder, zero
 from headwater.composition import Run
 from headwater.errors import InputError
 from headwater.geometry import position_of, positions_of, rollout_draws
 from headwater.resume import Candidates, Point, identity
 from headwater.tables import RunFile
+
+
+def start() -> PartialState:
+    """This process among those launched. InputError where a library for them is missing."""
+    zero.check_installed()
+    return PartialState()
 
 
 def check(run: Run) -> None:

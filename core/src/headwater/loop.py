@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
-from accelerate import PartialState
 
 from headwater import checkpoints, launch, processes, sharding, state, summary
 from headwater.composition import Run, compose
@@ -53,7 +52,7 @@ def train(
     Raises InputError where `out` already holds a run, or cannot be resumed with this run file;
     GuardError where a guard stops it; OutputError where the folder cannot be written any more.
     """
-    process = PartialState()
+    process = launch.start()
     launch.check(run)
     display, stop = progress if progress and processes.first() else Quiet(), Interruption()
     with stop.watched(), launch.folder_of(run, out, resume=resume) as folder:

@@ -7,6 +7,7 @@ reduces once and leaves each process the mean gradient of its part.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 from collections.abc import Mapping
@@ -36,8 +37,18 @@ OURS = {
 
 def asked_for() -> bool:
     """Whether the launcher asks for it: `accelerate launch --use_deepspeed --zero_stage 2`."""
-    wanted = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
-    return wanted and processes.world() > 1
+    return _wanted() and processes.world() > 1
+
+
+def _wanted() -> bool:
+    return os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
+
+
+def check_installed() -> None:
+    """InputError where DeepSpeed is asked for and missing; before accelerate starts with it."""
+    if _wanted() and importlib.util.find_spec("deepspeed") is None:
+        hint = 'ACCELERATE_USE_DEEPSPEED needs deepspeed: pip install "headwater[deepspeed]"'
+        raise InputError("launch", [hint])
 
 
 def configuration() -> dict[str, Any]:
@@ -151,11 +162,8 @@ class Zero:
 
 
 def _engine(parameters: Mapping[str, Parameter], optimizer: torch.optim.Optimizer) -> Any:
-    try:
-        import deepspeed
-    except ImportError as error:
-        hint = 'ACCELERATE_USE_DEEPSPEED needs deepspeed (pip install "headwater[deepspeed]")'
-        raise InputError("launch", [f"{hint}: {error}"]) from error
+    import deepspeed
+
     deepspeed.utils.logger.setLevel(logging.WARNING)
     holder = nn.ParameterList(parameters.values())
     engine, *_ = deepspeed.initialize(

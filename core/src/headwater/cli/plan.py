@@ -18,6 +18,9 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--modes", "every_mode", is_flag=True, help="Memory of every engine mode.")
 @click.option(
+    "--time", "timed", is_flag=True, help="Load the run, do a few steps and estimate its seconds."
+)
+@click.option(
     "--memory",
     "gigabytes",
     type=click.FloatRange(min=0, min_open=True, max=1e9),
@@ -28,11 +31,13 @@ def command(
     overrides: tuple[str, ...],
     as_json: bool,
     every_mode: bool,
+    timed: bool,
     gigabytes: float | None,
 ) -> None:
     """Show a run's resolved file, geometry, network work and memory, without weights.
 
-    Several run files are shown side by side.
+    Several run files are shown side by side. With --time the weights are loaded and a few optimizer
+    steps done; no run folder is written.
     """
     import tomli_w
 
@@ -49,7 +54,10 @@ def command(
         found = plan(run, MODES if every_mode else (run.file.engine.mode,))
         if found["memory"]:
             found["memory"] |= {"device": device, "fits": fits(found["memory"], device)}
-        plans.append({**found, "resolved": resolved(run)})
+        plans.append({**found, "seconds": None, "resolved": resolved(run)})
+    if timed:
+        for found, file in zip(plans, files, strict=True):
+            found["seconds"] = _seconds(file, overrides, found)
     if as_json:
         click.echo(json.dumps(plans[0] if len(plans) == 1 else plans, indent=1))
     elif len(plans) > 1:
@@ -58,6 +66,21 @@ def command(
         click.echo(tomli_w.dumps(plans[0]["resolved"]))
         _print(plans[0])
         _print_memory(plans[0]["memory"], plans[0]["resolved"])
+        _print_seconds(plans[0]["seconds"])
+
+
+def _seconds(file: Path, overrides: tuple[str, ...], found: dict[str, Any]) -> dict[str, Any]:
+    """Estimated seconds of a run file, by part. Errors are noted with its name."""
+    from headwater.composition import compose
+    from headwater.timing import estimate, measure
+
+    click.echo(f"timing {found['name']}: a warm step and at least two more", err=True)
+    run = compose(file, overrides)  # planning has used the plugins of the other one
+    try:
+        return estimate(found, run.file, measure(run))
+    except Exception as error:
+        error.add_note(f"while timing {file}")
+        raise
 
 
 def fits(memory: dict[str, Any], device: int) -> bool:
@@ -106,6 +129,8 @@ def _print_beside(plans: list[dict[str, Any]]) -> None:
     row("always held, GB", lambda found: _gigabytes(found, "resident"))
     row("peak, GB", lambda found: _gigabytes(found, "peak"))
     row("fits", lambda found: found["memory"]["fits"] if found["memory"] else "-")
+    for part in PARTS if plans[0]["seconds"] else ():
+        row(f"{part}, estimated", lambda found, part=part: duration(found["seconds"][part]))  # type: ignore[misc]
     Console().print(table)
 
 
@@ -115,6 +140,33 @@ def _gigabytes(found: dict[str, Any], key: str) -> str:
         return "-"
     value = memory["peak"][memory["mode"]] if key == "peak" else memory[key]
     return f"{value / 1e9:.3f}"
+
+
+PARTS = ("loading", "rollout", "rewards", "engine", "optimizer", "evaluation", "total")
+
+
+def duration(seconds: float) -> str:
+    """`12.3 s`, `4 min 5 s`, `7 h 8 min`, `3 d 4 h`."""
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    whole = round(seconds)
+    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // below} {small}"
+    return f"{whole // 60} min {whole % 60} s"
+
+
+def _print_seconds(seconds: dict[str, Any] | None) -> None:
+    if seconds is None:
+        return
+    measured = seconds["measured"]
+    click.echo(
+        f"estimated time on {seconds['device']}, from {measured['steps']} optimizer steps of "
+        f"{duration(measured['seconds_per_step'])} and {measured['evaluation_samples']} evaluation "
+        f"samples; checkpoints and pictures are not in it:"
+    )
+    for part in PARTS:
+        click.echo(f"  {part:36s} {duration(seconds[part]):>14s}")
 
 
 def _print_memory(memory: dict[str, Any] | None, resolved: dict[str, Any]) -> None:

@@ -5,8 +5,6 @@ import resource
 
 import pytest
 
-SIDES = ("base", "aligned")
-
 
 def evaluated(headwater, run, out, *arguments):
     result = headwater("eval", run, "--out", out, *arguments)

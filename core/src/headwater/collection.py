@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headwater import processes
 from headwater.errors import GuardError
-from headwater.faults import blamed, nonfinite
+from headwater.faults import blamed, check_credit, nonfinite
 from headwater.geometry import Draw, Schedule, micro_batches, positions_of
 from headwater.stage import Stage
 from headwater.types import Credit, Rollout
@@ -99,6 +99,7 @@ def _credit(
     scores = stage.scores({key: v[rows] for key, v in values.items()}, samples)
     with blamed(stage.run.algorithm, "credit"):
         part: Credit = stage.run.algorithm.plugin.credit(scores, [groups[i] for i in rows])
+    check_credit(part, stage.run.algorithm, None, len(rows))
     if not bad:
         return part, dropped
     assert part.advantages is not None and whole.advantages is not None and whole.kept is not None

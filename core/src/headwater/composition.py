@@ -62,13 +62,12 @@ class Run:
         manager = new_manager()
         for named in self.named:
             register(manager, named)
+            hook = hookspecs.NEEDED.get(named.entry.kind)
+            if hook is not None and named.key not in _providers(manager, hook):
+                raise PluginError(f"[{named.key}]: {named.entry.title} brings no hook {hook!r}")
         for provider in core:
             register_core(manager, provider)
         check_providers(manager)
-        judges = _providers(manager, "score")
-        for named in (*self.rewards.values(), *self.held_out.values()):
-            if named.key not in judges:
-                raise PluginError(f"[{named.key}]: {named.entry.title} brings no hook 'score'")
         return manager
 
 
@@ -123,7 +122,7 @@ def make_plugin(kind: str, key: str, table: PluginTable, problems: list[str]) ->
         return None
     try:
         plugin, found = structure(cls, table.settings, f"[{key}]")
-    except Exception as error:  # noqa: BLE001 - its constructor and validators are its own code
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - its constructor and validators are its own code
         plugin, found = None, [f"[{key}]: {entry.title} cannot be made: {said(error)}"]
     problems += found
     return None if plugin is None else Named(key, plugin, entry)

@@ -63,6 +63,13 @@ class CountedBackbone:
                 )
         return found
 
+    def noise(self, shape: tuple[int, ...], seeds: Sequence[int]) -> Tensor:
+        """As the backbone's; (B, *latent)."""
+        with self._blamed("noise"):
+            found: Tensor = self.plugin.noise(shape, seeds)
+            self._check(found, (len(seeds), *shape), None, "noise")
+        return found
+
     def decode(self, latents: Tensor) -> Tensor:
         """As the backbone's; images (B, 3, H, W)."""
         with self._blamed("decode"):
@@ -77,7 +84,7 @@ class CountedBackbone:
         return nullcontext() if self.named is None else blamed(self.named, call)
 
     @staticmethod
-    def _check(found: Any, shape: Any, device: torch.device, what: str) -> None:
+    def _check(found: Any, shape: Any, device: torch.device | None, what: str) -> None:
         if fault := tensor_fault(found, shape, device, what):
             raise HeadwaterError(fault)
 

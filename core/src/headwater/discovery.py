@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
+from types import ModuleType
 from typing import Any
 
 import attrs
@@ -151,7 +152,10 @@ def load(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Any
     if kind not in KINDS:
         raise InputError("load", [f"no kind {kind!r}; kinds: {', '.join(KINDS)}"])
     cls = import_class(find(kind, name), f"load({kind!r}, {name!r})")
-    plugin, problems = structure(cls, settings or {}, f"[{kind}]")
+    try:
+        plugin, problems = structure(cls, settings or {}, f"[{kind}]")
+    except ValueError as error:
+        plugin, problems = None, [f"[{kind}]: {error}"]
     if problems:
         raise InputError(name, problems)
     return plugin
@@ -182,7 +186,10 @@ def prompt_resource(name: str) -> str | None:
 def prompt_lists(entry: Entry) -> dict[str, Traversable]:
     """The prompt lists in a plugin's package by name; ValueError where it cannot be imported."""
     try:
-        folder = resources.files(imported(entry.target))
+        package = imported(entry.target)
+        if not isinstance(package, ModuleType):
+            raise TypeError(f"{type(package).__name__} is no package")
+        folder = resources.files(package)
         files = sorted(folder.iterdir(), key=lambda file: file.name)
     except (ImportFault, TypeError, OSError) as error:
         cause = error if isinstance(error, ImportFault) else said(error)

@@ -13,6 +13,7 @@ from torch import Tensor
 from headwater import processes
 from headwater.composition import Run
 from headwater.errors import GuardError
+from headwater.faults import check_images
 from headwater.geometry import Draw
 from headwater.images import save_grid
 from headwater.randomness import seed_of
@@ -110,6 +111,7 @@ def evaluate(
             return None
         rollout = stage.sample(own[start : start + batch], 0, run.file.evaluation.steps)
         decoded = stage.backbone.decode(rollout.state(rollout.steps))
+        check_images(decoded, run.backbone)
         for key, values in stage.score(decoded, rollout.batch, every).items():
             scores[key] += values.double().tolist()
         if begin + start < run.file.output.images:

@@ -14,13 +14,6 @@ from headwater.errors import PluginError
 from headwater.installed import Entry
 from headwater.markers import PROJECT
 
-_HOOKS = {
-    "reward": ("score",),
-    "algorithm": ("compute_upstream",),
-    "estimator": ("build_surrogate",),
-}
-"""Hooks without which a plugin of a kind is none."""
-
 
 def fault_of(entry: Entry) -> str:
     """Why a plugin, a command or a list of prompts cannot be used; empty where it can."""
@@ -50,7 +43,6 @@ def _hook_fault(kind: str, cls: Any) -> str:
         manager.check_pending()
     except (pluggy.PluginValidationError, ValueError) as error:
         return " ".join(str(error).split())
-    lacking = [
-        name for name in _HOOKS.get(kind, ()) if not getattr(manager.hook, name).get_hookimpls()
-    ]
-    return f"brings no hook {', '.join(map(repr, lacking))}" if lacking else ""
+    needed = hookspecs.NEEDED.get(kind)
+    lacks = needed is not None and not getattr(manager.hook, needed).get_hookimpls()
+    return f"brings no hook {needed!r}" if lacks else ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -10,7 +12,8 @@ import torch
 from torch import Tensor
 
 from headwater.errors import BLAME, HeadwaterError
-from headwater.types import Batch, Rollout, Surrogate
+from headwater.protocols import Transition
+from headwater.types import Batch, Credit, Request, Rollout, Surrogate
 
 if TYPE_CHECKING:
     from headwater.composition import Named, Run
@@ -20,7 +23,7 @@ class blamed:
     """Add to any exception which plugin raised it; it is unchanged but for an exit."""
 
     def __init__(self, named: Named, call: str) -> None:
-        self.who, self.call = f"[{named.key}] ({named.entry.title})", call
+        self.who, self.call = _who(named), call
         self.note = f"{BLAME}{call} of [{named.key}], {named.entry.title}"
 
     def __enter__(self) -> None:
@@ -33,6 +36,10 @@ class blamed:
             _note(error, self.note)
 
 
+def _who(named: Named) -> str:
+    return f"[{named.key}] ({named.entry.title})"
+
+
 def _note(error: BaseException, note: str) -> None:
     """The first to tell is nearest to the fault."""
     if not any(known.startswith(BLAME) for known in getattr(error, "__notes__", [])):
@@ -42,6 +49,9 @@ def _note(error: BaseException, note: str) -> None:
 def note_failures(manager: pluggy.PluginManager, run: Run) -> None:
     """An exception that leaves a hook, or a result that is none, says whose it is."""
     by_key = {named.key: named for named in run.named}
+    upstream = run.estimator.plugin.upstream
+    judge: _Judge = partial(_surrogate_fault, upstream=upstream)
+    results = {**_RESULTS, "build_surrogate": judge}
 
     def before(_: str, __: Any, ___: Any) -> None:
         return None
@@ -50,12 +60,12 @@ def note_failures(manager: pluggy.PluginManager, run: Run) -> None:
         owners = [by_key[i.plugin_name] for i in impls if i.plugin_name in by_key]
         if len(owners) != 1:
             return
-        who, error = f"[{owners[0].key}] ({owners[0].entry.title})", outcome.exception
+        who, error = _who(owners[0]), outcome.exception
         if isinstance(error, SystemExit):
             outcome.force_exception(HeadwaterError(f"{who} called for an exit in hook {hook!r}"))
         elif error is not None:
             _note(error, f"{BLAME}hook {hook} of [{owners[0].key}], {owners[0].entry.title}")
-        elif hook in _RESULTS and (fault := _RESULTS[hook](outcome.get_result(), given)):
+        elif hook in results and (fault := results[hook](outcome.get_result(), given)):
             outcome.force_exception(HeadwaterError(f"{who}: hook {hook!r}: {fault}"))
 
     manager.add_hookcall_monitoring(before, after)
@@ -94,7 +104,7 @@ def _rollout_fault(value: Any, given: Mapping[str, Any]) -> str:
     return ""
 
 
-def _surrogate_fault(value: Any, given: Mapping[str, Any]) -> str:
+def _surrogate_fault(value: Any, given: Mapping[str, Any], upstream: str) -> str:
     """Groups of steps that the rollout has, and one weight a sample."""
     if not isinstance(value, Surrogate):
         return f"expected a Surrogate, got {type(value).__name__}"
@@ -104,6 +114,9 @@ def _surrogate_fault(value: Any, given: Mapping[str, Any]) -> str:
         return f"steps {outside} are not among the {steps} of the rollout"
     if any(not torch.isfinite(group.basis).all() for group in value.groups):
         return "a basis is not finite"
+    if (value.endpoint is None) != (upstream == "per-step"):
+        what = "no endpoint" if value.endpoint is None else "an endpoint"
+        return f"{what} for the upstream {upstream!r} that the estimator declares"
     if value.endpoint is not None:
         fault = tensor_fault(value.endpoint, tuple(value.rollout.state(0).shape))
         if fault:
@@ -124,11 +137,20 @@ def _like_states(count: Callable[[Any], int]) -> Callable[[Any, Mapping[str, Any
     return fault
 
 
-_RESULTS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
+def _carried_fault(value: Any, given: Mapping[str, Any]) -> str:
+    """None for a per-step upstream, else the gradient at the start of the group."""
+    carried = given["carried"]
+    if carried is None:
+        return "" if value is None else "expected None for a per-step upstream"
+    return tensor_fault(value, tuple(carried.shape), carried.device)
+
+
+_Judge = Callable[[Any, Mapping[str, Any]], str]
+_RESULTS: dict[str, _Judge] = {
     "sample_rollout": _rollout_fault,
-    "build_surrogate": _surrogate_fault,
     "compute_upstream": _like_states(lambda group: len(group.steps)),
     "aggregate": _like_states(lambda group: len(group.active)),
+    "backward": _carried_fault,
 }
 """Hook: what is wrong with the result of a plugin's own, or an empty text."""
 
@@ -142,9 +164,92 @@ def sigmas_fault(sigmas: Any, steps: int) -> str:
     return "" if falling else f"expected sigmas that fall to 0, got {sigmas.tolist()[:8]}"
 
 
-def check_scores(scores: Any, named: Named, images: Tensor) -> None:
-    """Scores are a floating (B,) tensor beside the images, with a gradient where one is due."""
-    who = f"[{named.key}] ({named.entry.title})"
+def network_evaluations(named: Named, guidance: float) -> tuple[int, int]:
+    """What a backbone says that one velocity takes."""
+    with blamed(named, "network_evaluations"):
+        found = named.plugin.network_evaluations(guidance)
+    whole = isinstance(found, tuple) and [type(n) for n in found] == [int, int]
+    if not whole or min(found) < 1:
+        raise HeadwaterError(
+            f"{_who(named)}: network_evaluations: expected two whole numbers from 1, got {found!r}"
+        )
+    forwards, backwards = found
+    return forwards, backwards
+
+
+def latent_shape(named: Named, request: Request) -> tuple[int, ...]:
+    """What a backbone says is the shape of a latent."""
+    with blamed(named, "shape"):
+        found = named.plugin.shape(request)
+    if not isinstance(found, tuple) or not all(type(n) is int and n > 0 for n in found):
+        raise HeadwaterError(f"{_who(named)}: expected the shape of a latent, got {found!r}")
+    return found
+
+
+class CheckedDynamics:
+    """The dynamics of a run, as its rollouts have them: whose fault a step is, is told."""
+
+    def __init__(self, named: Named) -> None:
+        self.named = named
+
+    def transition(self, x: Tensor, v: Tensor, i: int, sigmas: Tensor) -> Transition:
+        """As the plugin's; a mean like `x`, and a finite standard deviation."""
+        with blamed(self.named, "transition"):
+            found = self.named.plugin.transition(x, v, i, sigmas)
+        if not isinstance(found, Transition):
+            fault = f"expected a Transition, got {type(found).__name__}"
+        elif not isinstance(found.std, (int, float)) or not 0 <= found.std < math.inf:
+            fault = f"expected a standard deviation from 0, one number, got {found.std}"
+        else:
+            fault = tensor_fault(found.mean, tuple(x.shape), x.device, "a mean")
+        if fault:
+            raise HeadwaterError(f"{_who(self.named)}: transition: {fault}")
+        return found
+
+    def log_prob(self, next: Tensor, transition: Transition) -> Tensor:
+        """As the plugin's; (B,)."""
+        with blamed(self.named, "log_prob"):
+            found: Tensor = self.named.plugin.log_prob(next, transition)
+        if fault := tensor_fault(found, (len(next),), next.device, "log-probabilities"):
+            raise HeadwaterError(f"{_who(self.named)}: log_prob: {fault}")
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.named.plugin, name)
+
+
+def check_credit(credit: Any, named: Named, endpoint: Tensor | None, size: int) -> None:
+    """A gradient at the endpoint; without one, advantages (B,) and perhaps a mask."""
+    if not isinstance(credit, Credit):
+        fault = f"expected a Credit, got {type(credit).__name__}"
+    elif endpoint is not None:
+        shape, what = tuple(endpoint.shape), "a gradient at the endpoint"
+        fault = tensor_fault(credit.endpoint_gradient, shape, endpoint.device, what)
+    else:
+        fault = tensor_fault(credit.advantages, (size,), None, "advantages")
+        if not fault and credit.kept is not None and tuple(credit.kept.shape) != (size,):
+            fault = f"expected a mask of shape {(size,)}, got {tuple(credit.kept.shape)}"
+    if fault:
+        raise HeadwaterError(f"{_who(named)}: credit: {fault}")
+
+
+def check_images(images: Tensor, named: Named) -> None:
+    """Decoded images lie in [0, 1], but for rounding; what is not finite is told of its scores."""
+    low, high = (float(end) for end in images.detach().aminmax())
+    if low < -0.01 or high > 1.01:
+        raise HeadwaterError(
+            f"{_who(named)}: decode: expected images in [0, 1], got {low:.4g} to {high:.4g}"
+        )
+
+
+def check_scores(scores: Any, named: Named, images: Tensor, version: int) -> None:
+    """Scores are a floating (B,) tensor beside the images, with a gradient where one is due.
+
+    version: of the images' data, before they were judged.
+    """
+    who = _who(named)
+    if images._version != version:
+        raise HeadwaterError(f"{who}: score changes the images, which others judge too")
     fault = tensor_fault(scores, (len(images),), images.device, "scores")
     if fault:
         raise HeadwaterError(f"{who}: {fault}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from headwater.faults import blamed
+from headwater.faults import CheckedDynamics, blamed
 from headwater.randomness import generator_of, seed_of
 from headwater.tables import RunFile
 from headwater.types import Prompt
@@ -124,20 +124,18 @@ def schedule_of(run: Run, step: int) -> Schedule:
     with blamed(run.algorithm, "its choice of steps"):
         stochastic = tuple(algorithm.stochastic_steps(first, n))
         chosen = sorted(algorithm.trained_steps(first, n, generator))
+    who = f"[{run.algorithm.key}] ({run.algorithm.entry.title})"
     absent = sorted({*stochastic, *chosen} - set(range(n)))
     if absent:
-        raise ValueError(
-            f"[{run.algorithm.key}] ({run.algorithm.entry.title}): steps {absent} are not among "
-            f"the {n} of a rollout"
-        )
+        raise ValueError(f"{who}: steps {absent} are not among the {n} of a rollout")
     if algorithm.upstream != "per-step":
         return Schedule(stochastic, tuple(chosen))
     outside = sorted(set(chosen) - set(stochastic))
     if outside:
-        raise ValueError(f"steps {outside} are trained but not stochastic")
+        raise ValueError(f"{who}: steps {outside} are trained but not stochastic")
     trained = tuple(i for i in chosen if _std(run, i) > 0)
     if not trained:
-        raise ValueError(f"no step of a rollout of {n} is stochastic and trained")
+        raise ValueError(f"{who}: no step of a rollout of {n} is stochastic and trained")
     return Schedule(stochastic, trained)
 
 
@@ -150,8 +148,7 @@ def _std(run: Run, i: int) -> float:
     table, plugin = run.file.rollout, run.backbone.plugin
     sigmas = plugin.sigmas(table.steps, plugin.shape(Request(table.height, table.width)))
     zero = torch.zeros(1, 1)
-    with blamed(run.dynamics, "transition"):
-        return float(run.dynamics.plugin.transition(zero, zero, i, sigmas).std)
+    return CheckedDynamics(run.dynamics).transition(zero, zero, i, sigmas).std
 
 
 def optimizer_steps(file: RunFile) -> int:

@@ -110,3 +110,6 @@ SINGLE_PROVIDER = (
     "backward",
 )
 """Hooks of which a run has exactly one provider that is not a wrapper."""
+
+NEEDED = {"reward": "score", "algorithm": "compute_upstream", "estimator": "build_surrogate"}
+"""Kind: the hook without which a plugin is none of it."""

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from headwater.collection import Collected
+from headwater.faults import CheckedDynamics
 from headwater.geometry import micro_batches, position_of, rollout_draws, schedule_of
 from headwater.stage import Stage
 from headwater.types import Credit, Rollout
@@ -65,7 +66,7 @@ def unpack(
             velocities=own.get("velocities"),
             log_probs=own.get("log_probs"),
             policy_version=batch.policy_version,
-            dynamics=stage.run.dynamics.plugin,
+            dynamics=CheckedDynamics(stage.run.dynamics),
             references={int(step): v for step, v in _under(own, "reference/")},
         )
         credit = Credit(

@@ -18,7 +18,13 @@ from headwater.composition import Run
 from headwater.counting import CountedBackbone
 from headwater.engine import Engine, Mode
 from headwater.errors import HeadwaterError
-from headwater.faults import blamed, note_failures, sigmas_fault
+from headwater.faults import (
+    blamed,
+    latent_shape,
+    network_evaluations,
+    note_failures,
+    sigmas_fault,
+)
 from headwater.geometry import (
     indices_seed,
     micro_batches,
@@ -83,7 +89,7 @@ def plan(run: Run, memory_modes: Sequence[Mode] = ()) -> dict[str, Any]:
     if run.evaluation_prompts:
         stops = {0, file.steps, *range(0, file.steps + 1, file.evaluation.every)}
         evaluations = len(stops)
-    each, each_backward = run.backbone.plugin.network_evaluations(file.rollout.guidance)
+    each, each_backward = network_evaluations(run.backbone, file.rollout.guidance)
     memory = _memory(run, planner, memory_modes)
     total = {
         "forwards": sum(work.forwards for work in every),
@@ -144,7 +150,7 @@ class Planner:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        silent = _Silent(run.backbone.plugin.network_evaluations(run.file.rollout.guidance))
+        silent = _Silent(network_evaluations(run.backbone, run.file.rollout.guidance))
         self.backbone = CountedBackbone(silent, run.file.rollout.guidance)
         manager = run.manager([RolloutLoop(), Engine(self.backbone)])
         note_failures(manager, run)
@@ -202,7 +208,7 @@ class Planner:
     def _zeros(self, index: int) -> Rollout:
         """One sample of one number, on the real sigma grid."""
         table, plugin = self.run.file.rollout, self.run.backbone.plugin
-        shape = plugin.shape(Request(table.height, table.width))
+        shape = latent_shape(self.run.backbone, Request(table.height, table.width))
         schedule = schedule_of(self.run, index)
         batch = Batch(
             prompts=(Prompt(""),),

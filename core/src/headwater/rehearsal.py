@@ -24,7 +24,7 @@ def rehearsed(run: Run) -> list[str]:
             found += [f"[{named.key}]: {problem}" for problem in named.plugin.problems(run)]
         except ValueError as error:
             found.append(f"[{named.key}]: {error}")
-        except Exception as error:  # noqa: BLE001 - the plugin's own code, told as its own
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the plugin's own code, told as its own
             found.append(f"[{named.key}]: {named.entry.title} failed in problems: {said(error)}")
     return found or _first_step(run)
 
@@ -33,15 +33,18 @@ def _first_step(run: Run) -> list[str]:
     """Problems of planning the first optimizer step, which asks four plugins about the geometry."""
     try:
         Planner(run).step(0)
-    except RecordError as error:
-        return [f"[estimator]: {run.estimator.entry.title}: {error}"]
-    except ValueError as error:
-        return [f"[estimator]: {error}"]
     except HeadwaterError as error:
         return [", ".join([str(error), *getattr(error, "__notes__", [])])]
     except Exception as error:
-        notes = getattr(error, "__notes__", [])
+        notes = ", ".join(getattr(error, "__notes__", []))
+        if isinstance(error, RecordError):
+            return [f"[estimator]: {run.estimator.entry.title}: {error}"]
+        if isinstance(error, ValueError):  # in the plugin's own words, or core's
+            if str(error).startswith("["):
+                return [str(error)]
+            own = not notes or f"[{run.estimator.key}]" in notes
+            return [f"[estimator]: {error}" if own else f"{error}, {notes}"]
         if os.environ.get(TRACEBACK) or not notes:
             raise
-        return [f"the first optimizer step cannot be planned: {said(error)}, {', '.join(notes)}"]
+        return [f"the first optimizer step cannot be planned: {said(error)}, {notes}"]
     return []

@@ -51,9 +51,10 @@ def scorer(named: Named) -> Scorer:
 
     def score(images: Tensor, batch: Batch) -> Tensor:
         """(B,) for images (B, 3, H, W)."""
+        version = images._version
         found = manager.hook.score(images=images, batch=batch)
         scores: Any = found[0] if found else None  # pluggy leaves out a hook that gave None
-        check_scores(scores, named, images.detach())
+        check_scores(scores, named, images.detach(), version)
         return scores
 
     return score

@@ -31,14 +31,17 @@ def structure(cls: type, table: Mapping[str, Any], where: str) -> tuple[Any, lis
     """Make a `cls` of a table.
 
     where: the table's name for messages, `[estimator]` for instance.
-    Returns: the instance (None if there is a problem), and the problems.
+    Returns: the instance (None if there is a problem), and the problems. What the constructor
+    raises leaves it, but for a ValueError where the table sets anything.
     """
     values, problems = checked_values(cls, table, where)
     if problems:
         return None, problems
     try:
         return cls(**values), []
-    except (TypeError, ValueError) as error:  # a check across fields, in the plugin's own words
+    except ValueError as error:  # a check across fields, in the plugin's own words
+        if not table:
+            raise  # it refuses its own defaults
         return None, [f"{where}: {error}"]
 
 

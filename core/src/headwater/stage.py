@@ -15,12 +15,11 @@ import pluggy
 import torch
 from torch import Tensor
 
-from headwater import processes, sharding
+from headwater import faults, processes, sharding
 from headwater.composition import Named, Run
 from headwater.counting import CountedBackbone
 from headwater.engine import Engine, evaluate, run_groups
 from headwater.errors import GuardError, HeadwaterError
-from headwater.faults import blamed, check_scores, nonfinite, note_failures
 from headwater.geometry import Draw, Schedule
 from headwater.gradient_shares import Sizes, watched
 from headwater.optimization import swapped
@@ -60,15 +59,16 @@ class Stage:
         steps: 0 for the run file's. schedule: which of them are noisy; without one, none is.
         """
         batch = self.batch(draws, policy_version, steps, schedule)
+        dynamics = faults.CheckedDynamics(self.run.dynamics)
         rollout: Rollout = self.manager.hook.sample_rollout(
-            backbone=self.backbone, dynamics=self.run.dynamics.plugin, batch=batch
+            backbone=self.backbone, dynamics=dynamics, batch=batch
         )
         if not rollout.current:
             raise HeadwaterError(
                 f"[{self.run.backbone.key}] gave a rollout of policy version "
                 f"{rollout.policy_version}, the weights are at version {policy_version}"
             )
-        return attrs.evolve(rollout, dynamics=self.run.dynamics.plugin)
+        return attrs.evolve(rollout, dynamics=dynamics)
 
     @torch.no_grad()
     def batch(
@@ -105,9 +105,10 @@ class Stage:
             given = images if named.plugin.differentiable else images.detach()
             if sizes is not None and given.requires_grad and len(rewards) > 1:
                 given = watched(given, key, sizes)
+            version = given._version
             found = self.callers[key](images=given, batch=batch)
             scores: Any = found[0] if found else None  # pluggy leaves out one that gave None
-            check_scores(scores, named, given)
+            faults.check_scores(scores, named, given, version)
             out[key] = scores
         return out
 
@@ -141,11 +142,6 @@ class Stage:
             surrogate: Surrogate = self.manager.hook.build_surrogate(
                 backbone=self.backbone, rollout=rollout, generator=generator
             )
-        if surrogate.endpoint is not None:
-            raise HeadwaterError(
-                f"estimator {run.estimator.entry.name!r} declares a per-step upstream and gave an "
-                f"endpoint"
-            )
         return run_groups(
             self.manager.hook,
             self.backbone,
@@ -166,10 +162,8 @@ class Stage:
             surrogate: Surrogate = self.manager.hook.build_surrogate(
                 backbone=self.backbone, rollout=rollout, generator=generator
             )
-        endpoint = surrogate.endpoint
-        if endpoint is None:
-            raise HeadwaterError(f"estimator {run.estimator.entry.name!r} gave no endpoint")
-        endpoint = endpoint.detach().requires_grad_()
+        assert surrogate.endpoint is not None
+        endpoint = surrogate.endpoint.detach().requires_grad_()
         surrogate = attrs.evolve(surrogate, endpoint=endpoint)
         batch = surrogate.rollout.batch
         sizes: Sizes = {}
@@ -209,15 +203,16 @@ class Stage:
         if run.file.guard.nonfinite_reward == "fail" and processes.anywhere(dropped):
             if not dropped:
                 raise GuardError("another process met a reward that is not finite")
-            raise GuardError(nonfinite(values, surrogate.rollout.batch))
+            raise GuardError(faults.nonfinite(values, surrogate.rollout.batch))
         if dropped:
             values = {k: torch.where(finite, v, torch.zeros_like(v)) for k, v in values.items()}
             weights = finite.to(surrogate.rollout.state(0).dtype)
             if surrogate.sample_weights is not None:
                 weights = weights * surrogate.sample_weights
             surrogate = attrs.evolve(surrogate, sample_weights=weights)
-        with blamed(run.algorithm, "credit"):
+        with faults.blamed(run.algorithm, "credit"):
             credit: Credit = run.algorithm.plugin.credit(self.scores(values, count), surrogate)
+        faults.check_credit(credit, run.algorithm, surrogate.endpoint, len(finite))
         if dropped and credit.endpoint_gradient is not None:
             # 0 times a NaN derivative is NaN: the rows are set, not multiplied.
             gradient = credit.endpoint_gradient.clone()
@@ -269,13 +264,13 @@ def open_stage(run: Run, device: str) -> Stage:
     )
     for named in run.named:
         if hasattr(named.plugin, "load"):
-            with blamed(named, "load"):
+            with faults.blamed(named, "load"):
                 named.plugin.load(context)
     _spread(run, device)
     guidance, precision = context.guidance, run.file.engine.precision
     backbone = CountedBackbone(run.backbone.plugin, guidance, precision, run.backbone)
     manager = run.manager([RolloutLoop(), Engine(backbone, run.file.engine.mode)])
-    note_failures(manager, run)
+    faults.note_failures(manager, run)
     return Stage(run, manager, _callers(manager, {**run.rewards, **run.held_out}), backbone)
 
 

@@ -11,6 +11,8 @@ import torch
 
 from headwater import processes
 from headwater.collection import Collected, collect, kept, skipped_groups
+from headwater.errors import HeadwaterError
+from headwater.faults import blamed
 from headwater.geometry import (
     Schedule,
     indices_seed,
@@ -55,7 +57,10 @@ class Trainer:
     def __init__(self, stage: Stage) -> None:
         table = stage.run.file.optimizer
         self.stage = stage
-        self.parameters = dict(stage.backbone.trainable())
+        with blamed(stage.run.backbone, "trainable"):
+            self.parameters = dict(stage.backbone.trainable())
+            if not self.parameters:
+                raise HeadwaterError("the backbone has nothing to train")
         self.update = open_update(self.parameters, table)
         self.average = Average(self.parameters, table.ema)
         self.guard = Guard(stage.run.file.guard)

@@ -44,8 +44,7 @@ docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: install
-	$(BIN)/python bench/memory.py
-	$(BIN)/python bench/overhead.py
+	OMP_NUM_THREADS=1 $(BIN)/python bench/all.py
 
 clean:
 	rm -rf .venv site

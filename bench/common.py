@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headwater.composition import compose
@@ -22,6 +24,19 @@ def stage_of(*overrides: str) -> Stage:
 def rollout_of(stage: Stage) -> Rollout:
     """The first rollout of a run, one micro-batch."""
     return stage.sample(draws_of(stage.run.file, stage.run.prompts, 0), 0)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """CPU seconds of a call: on one thread those of an idle machine, whatever else it does."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Lower quartile, median and upper quartile."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return low, middle, high
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

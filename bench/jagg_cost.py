@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from common import print_table
+from common import print_table, quartiles, timed
 
 from headwater.composition import compose
 from headwater.geometry import schedule_of
@@ -74,29 +74,22 @@ class Bare:
         """One forward and backward a step; their seconds are kept."""
         self.forward = self.backward = 0.0
         for x, sigma in self.inputs:
-            began = time.perf_counter()
+            began = time.process_time()
             v = self.backbone.velocity(x, sigma, self.conditioning)
-            middle = time.perf_counter()
+            middle = time.process_time()
             v.backward(self.cotangent)
             self.forward += middle - began
-            self.backward += time.perf_counter() - middle
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Seconds of a call."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+            self.backward += time.process_time() - middle
 
 
 def spread(values: Sequence[float]) -> str:
     """Median and quartiles."""
-    low, middle, high = statistics.quantiles(values, n=4)
+    low, middle, high = quartiles(values)
     return f"{middle:.3f} ({low:.3f}, {high:.3f})"
 
 
-def stage_rows(train: str, w: int, repeats: int) -> list[list[str]]:
-    """The update stage of one group of W steps."""
+def works_of(train: str, w: int) -> tuple[dict[str, Callable[[], object]], Bare]:
+    """The update stage of one group of W steps by each variant, and the bare one; all warm."""
     variants = {
         "exact": "estimator={use='exact'}",
         "jagg, fresh": ROUTED.format(w=w, routed="1.0", middle="recompute"),
@@ -107,6 +100,13 @@ def stage_rows(train: str, w: int, repeats: int) -> list[list[str]]:
     bare = Bare(trainers["exact"])
     for work in (bare, *works.values()):
         work()
+    return works, bare
+
+
+def stage_seconds(
+    works: dict[str, Callable[[], object]], bare: Bare, w: int, repeats: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Seconds of every repeat by variant and of "bare", and the gains of the cost model."""
     seconds: dict[str, list[float]] = {name: [] for name in ("bare", *works)}
     models: dict[str, list[float]] = {"jagg, fresh": [], "jagg, cached": []}
     for repeat in range(repeats):
@@ -116,21 +116,27 @@ def stage_rows(train: str, w: int, repeats: int) -> list[list[str]]:
         f, b = bare.forward / w, bare.backward / w
         models["jagg, fresh"].append(w * (f + b) / (w * f + 2 * b))
         models["jagg, cached"].append(w / 2)
+    return seconds, models
+
+
+def paired(left: Sequence[float], right: Sequence[float]) -> list[float]:
+    """Ratios within each repeat."""
+    return [a / b for a, b in zip(left, right, strict=True)]
+
+
+def stage_rows(train: str, w: int, repeats: int) -> list[list[str]]:
+    """The table's rows of one group of W steps."""
+    works, bare = works_of(train, w)
+    seconds, models = stage_seconds(works, bare, w, repeats)
     rows = []
     for name in works:
-        exact, own = seconds["exact"], seconds[name]
         peak = peak_memory(works[name])[1] / 1e6
-        median = statistics.median(own)
+        head = [train, str(w), name, f"{statistics.median(seconds[name]):.3f}", f"{peak:.1f}"]
         if name == "exact":
-            ratio = [e / b for e, b in zip(exact, seconds["bare"], strict=True)]
-            rows.append([train, str(w), name, f"{median:.3f}", f"{peak:.1f}", "-", "-"])
-            rows[-1][-1] = f"{spread(ratio)} of bare"
+            rows.append([*head, "-", f"{spread(paired(seconds[name], seconds['bare']))} of bare"])
             continue
-        gain = [e / o for e, o in zip(exact, own, strict=True)]
-        share = [g / m for g, m in zip(gain, models[name], strict=True)]
-        rows.append(
-            [train, str(w), name, f"{median:.3f}", f"{peak:.1f}", spread(gain), spread(share)]
-        )
+        gain = paired(seconds["exact"], seconds[name])
+        rows.append([*head, spread(gain), spread(paired(gain, models[name]))])
     return rows
 
 
@@ -153,7 +159,7 @@ def whole_rows(train: str, w: int, repeats: int) -> list[list[str]]:
                 seconds[name].append(spent)
     rows = []
     for name in variants:
-        gain = [e / o for e, o in zip(seconds["exact"], seconds[name], strict=True)]
+        gain = paired(seconds["exact"], seconds[name])
         rows.append([train, str(w), name, f"{statistics.median(seconds[name]):.3f}", spread(gain)])
     return rows
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
+from functools import partial
 
 import torch
-from common import stage_of
+from common import quartiles, stage_of, timed
 
 from headwater.geometry import draws_of
 from headwater.stage import Stage
@@ -69,6 +69,24 @@ class BareLoop:
         self.optimizer.step()
 
 
+def pairs_of(pairs: int, train: str) -> list[tuple[float, float]]:
+    """(ours, bare) seconds of optimizer steps, the order within a pair alternating."""
+    sets = ["estimator.use=draft-k", f"estimator.k={K}", f"backbone.train={train}"]
+    trainer = Trainer(stage_of(*sets))
+    bare = BareLoop(stage_of(*sets))
+    for index in range(2):
+        trainer.step(index)
+        bare.step(index)
+    found = []
+    for index in range(2, pairs + 2):
+        pair: dict[str, float] = {}
+        works = [("ours", partial(trainer.step, index)), ("bare", partial(bare.step, index))]
+        for name, work in works if index % 2 else reversed(works):
+            pair[name] = timed(work)
+        found.append((pair["ours"], pair["bare"]))
+    return found
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -76,28 +94,13 @@ def main() -> None:
     parser.add_argument("--train", default="full", choices=["lora", "full"])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    sets = ["estimator.use=draft-k", f"estimator.k={K}", f"backbone.train={options.train}"]
-    trainer = Trainer(stage_of(*sets))
-    bare = BareLoop(stage_of(*sets))
-    for index in range(2):
-        trainer.step(index)
-        bare.step(index)
-    ratios, ours, theirs = [], [], []
-    for index in range(2, options.pairs + 2):
-        pair: dict[str, float] = {}
-        works = [("ours", trainer.step), ("bare", bare.step)]
-        for name, work in works if index % 2 else reversed(works):
-            began = time.perf_counter()
-            work(index)
-            pair[name] = time.perf_counter() - began
-        ratios.append(pair["ours"] / pair["bare"])
-        ours.append(pair["ours"])
-        theirs.append(pair["bare"])
-    low, middle, high = statistics.quantiles(ratios, n=4)
+    found = pairs_of(options.pairs, options.train)
+    ours, theirs = zip(*found, strict=True)
+    low, middle, high = quartiles([own / other for own, other in found])
     print(f"draft-k, K = {K}, {options.train}, 8 samples, 20 steps, one thread")
     print(f"step: ours {statistics.median(ours):.3f} s, bare {statistics.median(theirs):.3f} s")
     print(
-        f"median of {len(ratios)} paired ratios {middle:.4f}, quartiles {low:.4f} and {high:.4f} "
+        f"median of {len(found)} paired ratios {middle:.4f}, quartiles {low:.4f} and {high:.4f} "
         f"(at most 1.05)"
     )
 

@@ -97,11 +97,18 @@ def positions_of(draws: Sequence[Draw], rank: int, world: int) -> list[int]:
         if len(members) % world:
             raise ValueError(
                 f"{len(members)} samples that share an index draw cannot be dealt to {world} "
-                f"processes; make [prompts] per_step * group / draws a multiple of it"
+                f"processes; make [prompts] per_step * group / draws a multiple of it, "
+                f"{neighbours(len(members), world)}"
             )
         size = len(members) // world
         out += members[rank * size : (rank + 1) * size]
     return out
+
+
+def neighbours(value: int, factor: int) -> str:
+    """The multiples of `factor` next to a value that is none: `4 or 6`; never 0."""
+    below = value // factor * factor
+    return f"{below} or {below + factor}" if below else str(factor)
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ from accelerate import PartialState
 from headwater import processes, run_folder, zero
 from headwater.composition import Run
 from headwater.errors import InputError
-from headwater.geometry import position_of, positions_of, rollout_draws
+from headwater.geometry import neighbours, position_of, positions_of, rollout_draws
 from headwater.resume import Candidates, Point, identity
 from headwater.tables import RunFile
 
@@ -43,7 +43,8 @@ def check(run: Run) -> None:
     }
     problems += [
         f"{key} = {value}: with {world} processes it must be a multiple of updates * epochs = "
-        f"{cycle}, since each process holds only its share of a rollout"
+        f"{cycle} ({neighbours(value, cycle)}), since each process holds only its share of a "
+        f"rollout"
         for key, value in ends.items()
         if value % cycle
     ]

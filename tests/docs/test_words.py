@@ -19,7 +19,8 @@ FOREIGN |= {"--deepspeed_config_file"}
 """Options of torchrun and accelerate."""
 FOREIGN_NAMES = {"no_sync"}
 """Names of torch that pages speak of and the code does not use."""
-READERS_OWN = {"every-other"}
+READERS_OWN = {"every-other", "some-steps", "warmth", "letters", "saturating", "root-noise"}
+READERS_OWN |= {"best-step"}
 """Plugins that a page teaches its reader to write."""
 PLUGIN_TABLES = {"backbone", "dynamics", "algorithm", "estimator", "reward", "observer"}
 

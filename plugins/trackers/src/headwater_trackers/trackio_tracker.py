@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
@@ -37,15 +39,18 @@ class Trackio(Tracker):
         import trackio
 
         name = known or f"{self.name or folder.name}-{uuid4().hex[:4]}"
-        self._run = trackio.init(
-            project=self.project,
-            name=name,
-            group=self.group or None,
-            space_id=self.space or None,
-            config=resolved(run),
-            resume="allow" if known else "never",
-            embed=False,
-        )
+        with redirect_stdout(io.StringIO()):  # the terminal is the run's own
+            self._run = trackio.init(
+                project=self.project,
+                name=name,
+                group=self.group or None,
+                space_id=self.space or None,
+                config=resolved(run),
+                resume="allow" if known else "never",
+                embed=False,
+                auto_log_cpu=False,
+                auto_log_gpu=False,
+            )
         return name
 
     def _record(self, record: Record, row: int) -> None:
@@ -60,4 +65,7 @@ class Trackio(Tracker):
         self._run.log(numbers(summary), step=step)
 
     def _close(self, reason: str) -> None:
-        self._run.finish()
+        import trackio
+
+        with redirect_stdout(io.StringIO()):
+            trackio.finish()  # also forgets it, so that no second end is printed at the exit

@@ -66,8 +66,11 @@ class Wandb(Tracker):
             mode=self.mode,
             dir=str(folder),
             reinit="create_new",
-            # The terminal is the run's own, and none of its output needs to be kept.
-            settings=wandb.Settings(console="off", silent=True),
+            # The terminal is the run's own, and none of its output needs to be kept. What is
+            # recorded is on the disk a second later: a killed run loses no more than that.
+            settings=wandb.Settings(
+                console="off", silent=True, x_transaction_log_flush_interval=1.0
+            ),
         )
         self._run.config.update(resolved(run), allow_val_change=True)
         self._run.define_metric("*", step_metric="step")
@@ -79,7 +82,7 @@ class Wandb(Tracker):
         told: dict[str, Any] = {"step": record.step, **record.metrics}
         if record.picture is not None:
             told["samples"] = wandb.Image(str(record.picture), caption=f"step {record.step}")
-        self._run.log(told, step=row)
+        self._run.log(told, step=row, commit=True)
 
     def _conclude(self, step: int, summary: Mapping[str, Any]) -> None:
         self._run.summary.update({"result": summary})

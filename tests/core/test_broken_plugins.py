@@ -1,6 +1,11 @@
 """Every sort of broken package: named with its table, told in one paragraph, and no one else's."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -228,3 +233,41 @@ def test_broken_prompt_lists(all_of_them, run_file, here, name, cause):
     assert cause in told
     assert "[prompts] file" in told
     assert not list(here.iterdir())
+
+
+def started(site, *arguments, **variables):
+    """The command line in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(site), **variables}
+    command = [sys.executable, "-m", "headwater", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, **pipes)
+
+
+def test_a_process_ends_as_the_library_does(all_of_them, run_file, tmp_path):
+    """torch reads every package's entry points when it loads, and would fail at some of these."""
+    healthy = started(all_of_them, "check", run_file())
+    path = run_file({'"toy-bptt"': '"exit"'}, name="exit.toml")
+    exits = started(all_of_them, "run", path, "--out", tmp_path / "out", HEADWATER_TRACEBACK="1")
+    out, err = healthy.communicate()
+    assert healthy.returncode == 0
+    assert out.endswith(": ok (toy-bptt, toy-direct, toy, brightness)\n")
+    assert "offers cannot be read" in err
+    assert "torch looks for no further device backends" in err
+    assert "Traceback" not in err
+    out, err = exits.communicate()
+    assert (exits.returncode, out) == (2, "")
+    assert err.index("Traceback") < err.index("SystemExit: 0") < err.index("Error: ")
+    assert "broken-exit 2.3 (broken_exit:Mine): SystemExit: 0" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupt_from_the_keyboard_is_nobodys_fault(package, run_file, tmp_path):
+    source = "import pathlib, time\npathlib.Path(__file__ + 'x').touch()\ntime.sleep(60)"
+    package("slow", {"estimator slow": "Mine"}, source)
+    process = started(tmp_path / "site", "check", run_file({'"toy-bptt"': '"slow"'}))
+    until = time.monotonic() + 60
+    while not (tmp_path / "site" / "slow.pyx").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (130, "interrupted\n")

@@ -1,6 +1,7 @@
 """Broken, unknown, ambiguous and outdated plugins name themselves, and disturb no one else."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -135,6 +136,24 @@ def test_an_unknown_name_lists_what_is_installed(toys):
         PluginError, match=r"no estimator named 'toy-bttt'; did you mean 'toy-bptt'"
     ):
         headwater.load("estimator", "toy-bttt")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("algorithm", "toy-last", "no algorithm named 'toy-last'; there is an estimator of that"),
+        ("reward", "toy", "no reward named 'toy'; there is a backbone of that name. Installed: "),
+        ("estimator", "toy-lost", "no estimator named 'toy-lost'; did you mean 'toy-last'? Inst"),
+        ("estimator", "zzzz", "no estimator named 'zzzz'. Installed: "),
+        ("estimator", "their:toy-last", "named 'their:toy-last'; toy-plugins offers 'toy-last'. "),
+        ("observer", "toy-plugins:toy", "'toy-plugins:toy'; there is a backbone of that name. "),
+    ],
+)
+def test_a_name_that_is_none_gets_the_nearest_hint(toys, kind, name, said):
+    with pytest.raises(PluginError) as caught:
+        headwater.load(kind, name)
+    assert said in str(caught.value)
+    assert not re.search(r"[?.;:,][?.;:,]", str(caught.value))
 
 
 def test_load_checks_settings(toys):

@@ -174,7 +174,9 @@ def test_the_token_is_sent_and_not_shown(tmp_path, monkeypatch):
 
 
 def test_a_reward_that_the_server_lacks_is_an_input_error(server):
-    with pytest.raises(InputError, match="no reward 'detectr'; did you mean 'detector'"):
+    with pytest.raises(
+        InputError, match=r"no reward 'detectr'; it serves .*; did you mean 'detector'"
+    ):
         remote(server.url, "detectr")
 
 

@@ -67,7 +67,10 @@ def test_run_files_that_hold_nothing_to_serve(tmp_path):
     assert "[reward.far]: it is served elsewhere already" in said
     code, said = refused(tmp_path, "--only", "detektor")
     assert code == 2
-    assert "--only detektor: no reward of that key; did you mean 'detector'?" in said
+    assert (
+        "--only detektor: no reward of that key; there are detector; did you mean 'detector'?"
+        in said
+    )
     code, said = refused(tmp_path, toml="[reward]\n")
     assert code == 2
     assert "expected at least one table [reward.KEY]" in said

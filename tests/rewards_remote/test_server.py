@@ -118,7 +118,7 @@ def test_bodies_that_will_not_do(server, raw, headers, status, kind, said):
 @pytest.mark.parametrize(
     ("payload", "status", "kind", "said"),
     [
-        (body("eco"), 404, "unknown-reward", "no reward 'eco'; did you mean 'echo'?; served: echo"),
+        (body("eco"), 404, "unknown-reward", "preference; did you mean 'echo'?"),
         (body(), 422, "invalid-request", "rewards: expected a list"),
         (body("echo", "echo"), 422, "invalid-request", "listed twice"),
         ({**ECHO, "rewards": "echo"}, 422, "invalid-request", "rewards: expected a list"),

@@ -88,7 +88,7 @@ def new_plugin(name: str, kind: str, folder: Path) -> list[str]:
     """
     problems = name_problems(name)
     if kind not in KINDS:
-        problems.append(f"--kind: no kind {kind!r}{did_you_mean(kind, KINDS)}; {', '.join(KINDS)}")
+        problems.append(f"--kind: no kind {kind!r}; {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
     if folder.exists() or folder.is_symlink():
         problems.append(f"--out: {folder} exists already and is left as it is; choose another")
     if problems:

@@ -21,7 +21,7 @@ def command(kind: str, name: str, as_json: bool) -> None:
 
     if kind not in KINDS:
         raise InputError(
-            "show", [f"no kind {kind!r}{did_you_mean(kind, KINDS)}; {', '.join(KINDS)}"]
+            "show", [f"no kind {kind!r}; {', '.join(KINDS)}{did_you_mean(kind, KINDS)}"]
         )
     entry = find(kind, name)
     cls = import_class(entry, f"show {kind} {name}")

@@ -118,7 +118,7 @@ class Service:
             if key not in self.judges:
                 known = ", ".join(self.judges)
                 hint = did_you_mean(key, self.judges)
-                raise Refusal(404, "unknown-reward", f"no reward {key!r}{hint}; served: {known}")
+                raise Refusal(404, "unknown-reward", f"no reward {key!r}; served: {known}{hint}")
         images = levels(asked.images).float() / 255 if self.eight_bit else asked.images
         return {
             "scores": {

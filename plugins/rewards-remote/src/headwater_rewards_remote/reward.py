@@ -83,7 +83,7 @@ class Remote:
             raise InvalidReplyError(self._client.url("/rewards"), said)
         if self.reward not in rewards:
             hint = did_you_mean(self.reward, rewards)
-            said = f"the server has no reward {self.reward!r}{hint}; it serves {', '.join(rewards)}"
+            said = f"the server has no reward {self.reward!r}; it serves {', '.join(rewards)}{hint}"
             raise InputError(self.url, [said])
         self._identity = str(rewards[self.reward].get("identity"))
 

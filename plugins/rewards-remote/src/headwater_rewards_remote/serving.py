@@ -44,8 +44,8 @@ def chosen(file: Path, overrides: Sequence[str], keys: Sequence[str]) -> dict[st
     found = compose_rewards(file, overrides)
     unknown = [key for key in keys if key not in found]
     problems = [
-        f"--only {key}: no reward of that key{did_you_mean(key, found)}; "
-        f"there are {', '.join(found)}"
+        f"--only {key}: no reward of that key; there are {', '.join(found)}"
+        f"{did_you_mean(key, found)}"
         for key in unknown
     ]
     picked = {key: named for key, named in found.items() if not keys or key in keys}

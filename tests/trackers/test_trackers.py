@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from importlib.util import find_spec
 from math import isclose
@@ -16,6 +18,7 @@ from trackers.read_back import READERS, nested
 
 from headwater import checkpoints
 from headwater.composition import compose
+from headwater.errors import InputError
 
 TRACKERS = [
     pytest.param(
@@ -168,7 +171,7 @@ def test_a_folder_of_a_librarys_name_is_no_library(run_file, tmp_path, monkeypat
         pytest.skip("all three libraries are installed")
     (tmp_path / "beside" / missing[0]).mkdir(parents=True)
     monkeypatch.syspath_prepend(str(tmp_path / "beside"))
-    with pytest.raises(ValueError, match=f"{missing[0]} is not installed"):
+    with pytest.raises(InputError, match=f"{missing[0]} is not installed"):
         compose(run_file(missing[0]))
 
 
@@ -216,3 +219,66 @@ def test_a_tracker_that_breaks_in_the_middle_changes_nothing(run_file, trained, 
 def same(got, want):
     times = {"seconds", "evaluation/seconds"}
     return got.keys() == want.keys() and all(got[k] == want[k] for k in want.keys() - times)
+
+
+ONLINE = """
+import sys
+import threading
+from pathlib import Path
+import headwater
+if __name__ == "__main__":
+    headwater.run(Path(sys.argv[1]), out=sys.argv[2])
+"""
+
+
+@pytest.fixture
+def proxy():
+    """What every library asks for an address beyond this machine; counts who asks."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        asked, stop = [], threading.Event()
+
+        def serve():
+            while not stop.is_set():
+                try:
+                    connection, _ = server.accept()
+                except TimeoutError:
+                    continue
+                with connection:
+                    asked.append(connection.recv(200))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", asked
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.long
+@each_tracker
+def test_nothing_goes_beyond_this_machine(run_file, tmp_path, tracker, proxy):
+    """Not from the libraries' own processes either, which obey the usual proxy variables."""
+    url, asked = proxy
+    names = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy")
+    result = child(ONLINE, run_file(tracker), tmp_path / "run", **dict.fromkeys(names, url))
+    assert result.returncode == 0, result.stderr
+    assert asked == []
+
+
+@pytest.mark.long
+@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed")
+def test_an_online_run_does_ask(run_file, tmp_path, proxy):
+    """So the count above would have seen it. Nobody answers, and the run goes on."""
+    url, asked = proxy
+    key = {"WANDB_API_KEY": "a" * 40, "WANDB_INIT_TIMEOUT": "5"}
+    path = run_file("wandb", mode="online")
+    result = child(ONLINE, path, tmp_path / "run", HTTPS_PROXY=url, https_proxy=url, **key)
+    assert result.returncode == 0, result.stderr
+    assert asked
+    assert (tmp_path / "run/summary.json").exists()
+
+
+@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed")
+def test_online_without_an_account_is_one_sentence_before_the_run(run_file):
+    with pytest.raises(InputError, match="needs an account; call `wandb login`"):
+        compose(run_file("wandb", mode="online"))

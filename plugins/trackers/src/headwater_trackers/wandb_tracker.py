@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -51,6 +52,7 @@ class Wandb(Tracker):
         return ['mode = "online" needs an account; call `wandb login`, or set WANDB_API_KEY']
 
     def _open(self, run: Run, folder: Path, known: str) -> str:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # no word to the makers
         import wandb
 
         name = known or uuid4().hex[:8]

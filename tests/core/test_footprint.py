@@ -46,6 +46,16 @@ def test_the_plan_gives_the_peak_of_jagg(tmp_path, middle):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("middle", ["recompute", "cached"])
+@pytest.mark.parametrize("mode", ["joint", "fused"])
+def test_the_plan_gives_the_peak_of_jagg_in_every_mode(tmp_path, mode, middle):
+    file = PLUGINS / "jagg" / "examples" / "jagg.toml"
+    sets = ["estimator.basis=linear", f"estimator.middle={middle}", "prompts.per_step=2"]
+    planned, measured = planned_and_measured(tmp_path, file, mode, *sets)
+    assert planned == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["stream", "joint", "fused"])
 @pytest.mark.parametrize("train_what", ["lora", "full"])
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Input errors of runs with jagg: one clear message each, as for any estimator."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,10 @@ def test_numbers_that_are_none_are_refused(command, value):
     result = CliRunner().invoke(main, [command, FILE, option, value])
     assert result.exit_code == 2
     assert "Invalid value" in result.output
+
+
+def test_a_picture_without_matplotlib_is_refused_before_anything_is_measured(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(main, ["probe", FILE, "--plot", "probe.png"])
+    assert result.exit_code == 2
+    assert "headwater-jagg[plots]" in result.output

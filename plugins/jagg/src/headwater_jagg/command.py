@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -37,6 +38,10 @@ def command(
 
     if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise click.BadParameter(f"expected a .png, .svg or .pdf file, got {plot}")
+    if plot is not None and find_spec("matplotlib") is None:
+        raise click.UsageError(
+            "--plot needs matplotlib, which is not installed: pip install 'headwater-jagg[plots]'"
+        )
     if threshold != threshold:
         raise click.BadParameter("expected a cosine, got nan", param_hint="--threshold")
     found = probe(file, overrides, rollouts, threshold)

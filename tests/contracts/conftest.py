@@ -2,7 +2,11 @@
 
 import pytest
 
-RUNS = ("test_observers_change_no_weight", "test_a_resumed_run_equals_a_straight_one")
+RUNS = (
+    *("test_observers_change_no_weight", "test_a_resumed_run_equals_a_straight_one"),
+    *("test_it_changes_no_weight", "test_it_works_without_a_network_and_fails_in_nothing"),
+    *("test_it_writes_in_the_run_folder_alone", "test_no_thread_outlives_the_run"),
+)
 QUICK = (
     *("TestBptt", "TestJagg", "TestLagrange", "TestDirect", "TestFlowGrpo", "TestFlowSde"),
     *("TestTinyPreference", "TestMixture", "TestJsonLines"),

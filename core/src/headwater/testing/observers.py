@@ -25,8 +25,8 @@ class ObserverContract(TrainingContract):
         return {"observer": {self.name: settings}} if settings else {}
 
     def run_file(self, plugin: Any, table: dict[str, Any], folder: Path, **output: Any) -> Path:
-        """A run that it is told of, where no other observers are asked for."""
-        output.setdefault("trackers", [self.name])
+        """A run that it is told of, beside the observers that are asked for."""
+        output["trackers"] = [self.name, *output.get("trackers", ())]
         return super().run_file(plugin, table, folder, **output)
 
     def test_it_changes_no_weight(

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := core plugins/tiny plugins/direct plugins/classics plugins/leapalign plugins/flowbp plugins/grpo plugins/jagg plugins/lab plugins/report plugins/sd3 plugins/flux plugins/flux2 \
 	plugins/qwen-image plugins/z-image plugins/rewards-clip plugins/rewards-vlm plugins/rewards-ocr plugins/rewards-remote plugins/trackers contrib/flowbp-hat contrib/flowbp-chain contrib/jagg-kriging \
-	contrib/opponent-colours contrib/colourfulness contrib/soft-direct contrib/ddim-eta contrib/mixture
+	contrib/opponent-colours contrib/colourfulness contrib/soft-direct contrib/ddim-eta contrib/mixture contrib/markdown-log
 TESTED := $(BIN)/.installed
 DOCS := $(BIN)/.docs
 OUT ?=

@@ -20,6 +20,11 @@ class TestTensorBoard(ObserverContract):
     name = "tensorboard"
 
 
+class TestMarkdownLog(ObserverContract):
+    name = "markdown-log"
+    settings = {"title": "A contract"}
+
+
 @needs("wandb")
 class TestWandb(ObserverContract):
     name = "wandb"

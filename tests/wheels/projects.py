@@ -21,6 +21,7 @@ def packages():
     return re.search(r"^PACKAGES := (.*)$", text, re.M)[1].split()
 
 
+@cache
 def project(folder):
     """The table [project] of a package."""
     return tomli.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -73,6 +74,7 @@ class Import:
     """Within a function, or for types alone: importing the file does without it."""
 
 
+@cache
 def imports(folder):
     """What the modules of a package import beside themselves and the standard library."""
     own = module_of(folder)

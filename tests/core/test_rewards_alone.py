@@ -1,9 +1,11 @@
 """The rewards of a run file without the rest of a run."""
 
 import pytest
+import torch
 
 from headwater.errors import InputError
-from headwater.rewards import compose_rewards
+from headwater.rewards import compose_rewards, scorer
+from headwater.types import Batch, Prompt
 
 
 def test_trained_and_held_out_rewards_are_made_by_key_and_nothing_else_is_read(run_file):
@@ -36,3 +38,11 @@ def test_a_key_may_not_be_trained_and_held_out(run_file):
     path = run_file({"[evaluation.reward.count]": "[evaluation.reward.brightness]"})
     with pytest.raises(InputError, match="the key is a trained reward's"):
         compose_rewards(path)
+
+
+def test_images_of_inference_mode_are_judged(run_file):
+    named = compose_rewards(run_file())["brightness"]
+    with torch.inference_mode():
+        images = torch.full((1, 3, 4, 4), 0.25)
+        batch = Batch((Prompt("p"),), None, (0,), (0,), height=4, width=4, steps=1)
+        assert scorer(named)(images, batch).tolist() == [0.25]

@@ -242,13 +242,18 @@ def check_images(images: Tensor, named: Named) -> None:
         )
 
 
+def version_of(images: Tensor) -> int:
+    """Counts the changes of the images' data; 0 under `torch.inference_mode`, which counts none."""
+    return 0 if images.is_inference() else images._version
+
+
 def check_scores(scores: Any, named: Named, images: Tensor, version: int) -> None:
     """Scores are a floating (B,) tensor beside the images, with a gradient where one is due.
 
-    version: of the images' data, before they were judged.
+    version: `version_of` the images before they were judged.
     """
     who = _who(named)
-    if images._version != version:
+    if version_of(images) != version:
         raise HeadwaterError(f"{who}: score changes the images, which others judge too")
     fault = tensor_fault(scores, (len(images),), images.device, "scores")
     if fault:

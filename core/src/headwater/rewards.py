@@ -11,7 +11,7 @@ from torch import Tensor
 from headwater.capabilities import undeclared
 from headwater.composition import Named, make_rewards, new_manager, register
 from headwater.errors import InputError, PluginError
-from headwater.faults import check_scores
+from headwater.faults import check_scores, version_of
 from headwater.runfile import read_rewards
 from headwater.types import Batch
 
@@ -51,7 +51,7 @@ def scorer(named: Named) -> Scorer:
 
     def score(images: Tensor, batch: Batch) -> Tensor:
         """(B,) for images (B, 3, H, W)."""
-        version = images._version
+        version = version_of(images)
         found = manager.hook.score(images=images, batch=batch)
         scores: Any = found[0] if found else None  # pluggy leaves out a hook that gave None
         check_scores(scores, named, images.detach(), version)

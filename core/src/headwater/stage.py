@@ -105,7 +105,7 @@ class Stage:
             given = images if named.plugin.differentiable else images.detach()
             if sizes is not None and given.requires_grad and len(rewards) > 1:
                 given = watched(given, key, sizes)
-            version = given._version
+            version = faults.version_of(given)
             found = self.callers[key](images=given, batch=batch)
             scores: Any = found[0] if found else None  # pluggy leaves out one that gave None
             faults.check_scores(scores, named, given, version)

@@ -7,12 +7,12 @@ import signal
 import warnings
 
 import pytest
-from headwater_markdown_log.observer import plain
 
 from headwater.composition import compose
 from headwater.loop import train
 from headwater.progress import Quiet
 from headwater.testing.runs import write_run_file
+from headwater_markdown_log.observer import plain
 
 
 class Stopping(Quiet):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from math import isclose
 from pathlib import Path
@@ -202,6 +203,11 @@ def test_a_tracker_that_breaks_in_the_middle_changes_nothing(run_file, trained, 
     path, out = run_file(tracker), tmp_path / "run"
     began = time.monotonic()
     shown = trained(path, out, {2: lambda: BREAK[tracker](out)})
+    if tracker == "wandb":
+        with suppress(OSError):  # the service is gone; a later run of this process gets another
+            import wandb
+
+            wandb.teardown()
     assert time.monotonic() - began < 60
     failures = [
         note for note in shown.notes if f"tracker {tracker!r}" in note and "failed in" in note

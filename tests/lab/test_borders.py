@@ -1,5 +1,6 @@
 """The command: its output, its refusals, what it holds in memory."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -170,6 +171,7 @@ def test_memory_does_not_grow_with_draws_rollouts_or_estimators(run_file, monkey
 
     def peak(estimators, rollouts, draws):
         work = lambda: compare(file, estimators, options=Options(rollouts, draws))  # noqa: E731
+        gc.collect()  # what other tests left is not freed, and told as free, in between
         return peak_memory(work)[1]
 
     peak("leapalign", 1, 2)

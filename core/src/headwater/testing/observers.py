@@ -26,7 +26,7 @@ class ObserverContract(TrainingContract):
 
     def run_file(self, plugin: Any, table: dict[str, Any], folder: Path, **output: Any) -> Path:
         """A run that it is told of, beside the observers that are asked for."""
-        output["trackers"] = [self.name, *output.get("trackers", ())]
+        output["trackers"] = list(dict.fromkeys([self.name, *output.get("trackers", ())]))
         return super().run_file(plugin, table, folder, **output)
 
     def test_it_changes_no_weight(

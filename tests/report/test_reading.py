@@ -84,9 +84,17 @@ def test_a_summary_of_an_earlier_stop_is_not_used(written):
 
 
 def test_a_line_that_is_being_written_is_left_out(written):
-    record = read_run(written(rows=[{"step": 1, "loss": 2.0}], end='{"step": 2, "lo'))
+    folder = written(rows=[{"step": 1, "loss": 2.0}], end='{"step": 2, "lo')
+    with held(folder):
+        record = read_run(folder)
     assert record.steps == {1: {"loss": 2.0}}
     assert record.notes == []
+
+
+def test_a_line_that_nobody_is_writing_is_named(written):
+    record = read_run(written(rows=[{"step": 1, "loss": 2.0}], end='{"step": 2, "lo'))
+    assert record.steps == {1: {"loss": 2.0}}
+    assert record.notes == ["The last line of metrics.jsonl is cut off; left out."]
 
 
 def test_lines_that_are_no_metrics_are_counted(written):

@@ -157,7 +157,7 @@ def _metrics(
     """Metrics of steps and of evaluations, and when they were written.
 
     Of a step that was written twice the later line counts. A last line without an end is one that
-    is being written, or was when the run was killed.
+    is being written, or was when the run was killed; the latter gets a note.
     """
     path = folder / "metrics.jsonl"
     try:
@@ -185,6 +185,8 @@ def _metrics(
             evaluations[step] = {k.removeprefix("evaluation/"): v for k, v in values.items()}
         else:
             steps[step] = values
+    if data and not data.endswith(b"\n") and not held(folder):
+        notes.append("The last line of metrics.jsonl is cut off; left out.")
     if bad:
         notes.append(f"{bad} line{'s' * (bad > 1)} of metrics.jsonl cannot be read; left out.")
     return dict(sorted(steps.items())), dict(sorted(evaluations.items())), written

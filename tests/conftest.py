@@ -3,10 +3,15 @@
 Whole runs of a contract are long tests, but for one plugin or two of each kind.
 """
 
+import signal
+
 import pytest
 import torch
 
 torch.set_num_threads(1)
+# A shell's background job ignores Ctrl-C, and so would the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["headwater.testing.fixtures"]
 

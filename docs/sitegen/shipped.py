@@ -49,7 +49,7 @@ def plugin(kind: str, name: str) -> tuple[Entry, type]:
     """One of them with its class; ValueError where it is not installed."""
     for entry in plugins(kind):
         if entry.name == name:
-            return entry, import_class(entry, "the documentation")
+            return entry, import_class(entry)
     raise ValueError(f"no {kind} named {name!r} is installed from this repository")
 
 

@@ -4,6 +4,7 @@ import json
 import resource
 import subprocess
 import sys
+import time
 
 import pytest
 from resume_runs import SCORED, Told, assert_same_end, child, last, parted, resumed, seeded
@@ -177,6 +178,7 @@ def test_tensorboard_drops_the_events_of_steps_done_again(toy_file, tmp_path):
     seeded()
     with pytest.raises(KeyboardInterrupt):
         train(compose(toy_file, sets), tmp_path / "out", Break())
+    time.sleep(1)  # the files are read in the order of their names: the second, then a count
     resumed(toy_file, tmp_path / "out", *sets)
     events = EventAccumulator(str(tmp_path / "out" / "tensorboard")).Reload()
     assert [event.step for event in events.Scalars("grad_norm")] == list(range(1, 13))

@@ -131,7 +131,7 @@ def _with_upstream(kind: str, upstream: str) -> str:
     names = []
     for entry in entries(kind):
         try:
-            if getattr(import_class(entry, "capabilities"), "upstream", None) == upstream:
+            if getattr(import_class(entry), "upstream", None) == upstream:
                 names.append(entry.name)
         except PluginError:
             continue  # it is a row in `headwater plugins`, and nobody named it here

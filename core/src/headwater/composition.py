@@ -116,7 +116,7 @@ def make_plugin(kind: str, key: str, table: PluginTable, problems: list[str]) ->
     """Find, import and construct one plugin; problems are collected."""
     try:
         entry = find(kind, table.use)
-        cls = import_class(entry, f"[{key}] use")
+        cls = import_class(entry)
     except PluginError as error:
         problems.append(f"[{key}] use: {error}")
         return None

@@ -66,19 +66,16 @@ def _unreadable() -> str:
     )
 
 
-def import_class(entry: Entry, key: str) -> type:
-    """Import a plugin's class, or say in one paragraph whose fault it is.
-
-    key: where the run file names it, `[estimator] use` for instance.
-    """
+def import_class(entry: Entry) -> type:
+    """Import a plugin's class, or say in one paragraph whose fault it is."""
     try:
         fault = version_fault(entry)
         cls = None if fault else imported(entry.target)
         fault = fault or class_fault(cls)
     except ImportFault as error:
-        raise PluginError(_broken(entry, key, str(error))) from error
+        raise PluginError(_broken(entry, str(error))) from error
     if fault:
-        raise PluginError(_broken(entry, key, fault))
+        raise PluginError(_broken(entry, fault))
     assert isinstance(cls, type)
     return cls
 
@@ -134,9 +131,9 @@ def _hook_faults(cls: type) -> Iterator[str]:
                 )
 
 
-def _broken(entry: Entry, key: str, cause: str) -> str:
+def _broken(entry: Entry, cause: str) -> str:
     return (
-        f"{key} names the {entry.kind} {entry.name!r}, which cannot be loaded. {entry.title}: "
+        f"the {entry.kind} {entry.name!r} cannot be loaded. {entry.title}: "
         f"{cause}. The fault is in that package or its installation, not in the run file. "
         f"{TRACEBACK}=1 shows the traceback."
     )
@@ -151,7 +148,7 @@ def load(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Any
 
     if kind not in KINDS:
         raise InputError("load", [f"no kind {kind!r}; kinds: {', '.join(KINDS)}"])
-    cls = import_class(find(kind, name), f"load({kind!r}, {name!r})")
+    cls = import_class(find(kind, name))
     try:
         plugin, problems = structure(cls, settings or {}, f"[{kind}]")
     except ValueError as error:

@@ -24,7 +24,7 @@ def fault_of(entry: Entry) -> str:
         if entry.kind == "prompts":
             prompt_lists(entry)
             return ""
-        cls = import_class(entry, "this list")
+        cls = import_class(entry)
     except (PluginError, ValueError) as error:
         return str(error)
     fields = set(getattr(cls, "__annotations__", {}))

@@ -24,7 +24,7 @@ def command(kind: str, name: str, as_json: bool) -> None:
             "show", [f"no kind {kind!r}; {', '.join(KINDS)}{did_you_mean(kind, KINDS)}"]
         )
     entry = find(kind, name)
-    cls = import_class(entry, f"show {kind} {name}")
+    cls = import_class(entry)
     found: dict[str, Any] = {
         "kind": kind,
         "name": entry.name,

@@ -41,7 +41,7 @@ class PluginContract:
         """The plugin's class."""
         from headwater.discovery import import_class
 
-        return import_class(entry, f"{type(self).__name__}.name")
+        return import_class(entry)
 
     @pytest.fixture
     def plugin(self, cls: Any, headwater_table: dict[str, Any]) -> Any:

@@ -104,7 +104,7 @@ def composed(
         table = read(file, sets).estimator
         specs = [Spec(table.use, {"use": table.use, **table.core, **table.settings})]
     use = read(file, sets).algorithm.use
-    algorithm: Any = import_class(find("algorithm", use), "[algorithm] use")
+    algorithm: Any = import_class(find("algorithm", use))
     upstream = getattr(algorithm, "upstream", "endpoint")
     shared = compose(file, [*sets, f"estimator={{use='{REFERENCE[upstream]}'}}"])
     runs, problems = {}, []
